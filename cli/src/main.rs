@@ -1,0 +1,3 @@
+//! The `profrec` executable.
+
+fn main() {}

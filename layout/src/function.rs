@@ -1,0 +1,86 @@
+//! The allocation functions that are counted.
+
+/// An allocation function; its number indexes the `calls` and `bytes` arrays of threads and of the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "each variant is the function of that name")]
+pub enum Function {
+    Malloc = 0,
+    Calloc = 1,
+    Realloc = 2,
+    Reallocarray = 3,
+    Free = 4,
+    PosixMemalign = 5,
+    AlignedAlloc = 6,
+    Memalign = 7,
+    Valloc = 8,
+    Pvalloc = 9,
+    /// `GlobalAlloc::alloc` of the Rust wrapper.
+    RustAlloc = 10,
+    /// `GlobalAlloc::alloc_zeroed` of the Rust wrapper.
+    RustAllocZeroed = 11,
+    /// `GlobalAlloc::realloc` of the Rust wrapper.
+    RustRealloc = 12,
+    /// `GlobalAlloc::dealloc` of the Rust wrapper.
+    RustDealloc = 13,
+}
+
+/// Length of the per-function arrays; numbers past the last [`Function`] are reserved.
+pub const FUNCTIONS: usize = 16;
+
+impl Function {
+    /// Every function, in the order of their numbers.
+    pub const ALL: [Self; 14] = [
+        Self::Malloc,
+        Self::Calloc,
+        Self::Realloc,
+        Self::Reallocarray,
+        Self::Free,
+        Self::PosixMemalign,
+        Self::AlignedAlloc,
+        Self::Memalign,
+        Self::Valloc,
+        Self::Pvalloc,
+        Self::RustAlloc,
+        Self::RustAllocZeroed,
+        Self::RustRealloc,
+        Self::RustDealloc,
+    ];
+
+    /// The name a person reads, in `stat` and as the leaf frame of allocation stacks.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malloc => "malloc",
+            Self::Calloc => "calloc",
+            Self::Realloc => "realloc",
+            Self::Reallocarray => "reallocarray",
+            Self::Free => "free",
+            Self::PosixMemalign => "posix_memalign",
+            Self::AlignedAlloc => "aligned_alloc",
+            Self::Memalign => "memalign",
+            Self::Valloc => "valloc",
+            Self::Pvalloc => "pvalloc",
+            Self::RustAlloc => "alloc",
+            Self::RustAllocZeroed => "alloc_zeroed",
+            Self::RustRealloc => "realloc (Rust)",
+            Self::RustDealloc => "dealloc",
+        }
+    }
+
+    /// Whether the function only releases memory.
+    pub const fn releases(self) -> bool {
+        matches!(self, Self::Free | Self::RustDealloc)
+    }
+
+    /// The function with this number.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        let mut i = 0;
+        while i < Self::ALL.len() {
+            if Self::ALL[i] as u8 == number {
+                return Some(Self::ALL[i]);
+            }
+            i += 1;
+        }
+        None
+    }
+}
