@@ -163,7 +163,7 @@ impl Truncated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lost {
-    /// The budget is used up: values are kept, stacks are not.
+    /// The budget is used up: values of allocations are kept, their stacks are not.
     StoreFull = 0,
     /// The event came while the same thread was inside the recorder.
     Reentered = 1,
@@ -173,16 +173,30 @@ pub enum Lost {
     NoThread = 3,
     /// A table of live allocations is full or was not available.
     LiveTableFull = 4,
+    /// The budget is used up: the time is kept, its stack is not.
+    TimeStoreFull = 5,
 }
 
 impl Lost {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::StoreFull, Self::Reentered, Self::LogFull, Self::NoThread, Self::LiveTableFull];
+    pub const ALL: [Self; 6] = [
+        Self::StoreFull,
+        Self::Reentered,
+        Self::LogFull,
+        Self::NoThread,
+        Self::LiveTableFull,
+        Self::TimeStoreFull,
+    ];
+
+    /// Whether the weight is nanoseconds of time, not bytes of allocations.
+    pub const fn is_time(self) -> bool {
+        matches!(self, Self::LogFull | Self::TimeStoreFull)
+    }
 
     /// The reason as it is shown: `[lost: REASON]`.
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::StoreFull => "store full",
+            Self::StoreFull | Self::TimeStoreFull => "store full",
             Self::Reentered => "inside the recorder",
             Self::LogFull => "sample log full",
             Self::NoThread => "thread not registered",
@@ -282,7 +296,7 @@ mod tests {
 
     #[test]
     fn every_pseudo_frame_survives_packing() {
-        let mut all = [Pseudo::State(State::OnCpu); 6 + 14 + 5 + 6];
+        let mut all = [Pseudo::State(State::OnCpu); 6 + 14 + 6 + 6];
         let mut n = 0;
         let mut add = |p| {
             all[n] = p;

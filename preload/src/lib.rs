@@ -1,1 +1,104 @@
-//! Preload library.
+//! The preload library: exported symbols and a constructor. Everything they do is in `profile_recorder`.
+//!
+//! Each exported function is a few instructions that hand the caller's stack and frame pointer on as additional arguments, so that the walk begins in the
+//! caller itself, whatever the compiler does to the functions behind.
+//!
+//! # Safety
+//! Every function has the name and the contract of the C function that it stands in front of. Arguments are passed in the registers of the
+//! System V ABI; the assembly uses only registers that hold no argument of the function at hand, and jumps with the stack as it found it.
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+use profile_recorder::preload::family::{self, Entry, Host};
+use profile_recorder::preload::{self, OwnHeap};
+
+#[global_allocator]
+static HEAP: OwnHeap = OwnHeap::new();
+
+struct Preload;
+
+impl Host for Preload {
+    fn start() {
+        preload::start();
+    }
+}
+
+/// Defines an exported function that passes the caller's registers on behind its own arguments.
+macro_rules! export {
+    ($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, $sp:literal, $fp:literal) => {
+        #[doc = concat!("`", stringify!($name), "` of the C library.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            extern "C" fn body($($arg: $type,)* sp: u64, fp: u64) -> $ret {
+                // SAFETY: called as the host calls the function.
+                unsafe { family::$name::<Preload>($($arg,)* Entry { sp, fp }) }
+            }
+            naked_asm!(
+                concat!("mov ", $sp, ", rsp"),
+                concat!("mov ", $fp, ", rbp"),
+                "jmp {body}",
+                body = sym body,
+            )
+        }
+    };
+}
+
+export!(malloc(size: usize) -> *mut u8, "rsi", "rdx");
+export!(calloc(count: usize, size: usize) -> *mut u8, "rdx", "rcx");
+export!(realloc(address: *mut u8, size: usize) -> *mut u8, "rdx", "rcx");
+export!(reallocarray(address: *mut u8, count: usize, size: usize) -> *mut u8, "rcx", "r8");
+export!(posix_memalign(to: *mut *mut u8, alignment: usize, size: usize) -> c_int, "rcx", "r8");
+export!(aligned_alloc(alignment: usize, size: usize) -> *mut u8, "rdx", "rcx");
+export!(memalign(alignment: usize, size: usize) -> *mut u8, "rdx", "rcx");
+export!(valloc(size: usize) -> *mut u8, "rsi", "rdx");
+export!(pvalloc(size: usize) -> *mut u8, "rsi", "rdx");
+
+/// `free` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(address: *mut u8) {
+    // SAFETY: called as the host calls the function.
+    unsafe { family::free::<Preload>(address) };
+}
+
+/// `malloc_usable_size` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(address: *mut u8) -> usize {
+    // SAFETY: called as the host calls the function.
+    unsafe { family::malloc_usable_size::<Preload>(address) }
+}
+
+/// `dlclose` of the C library: what was known of the object may be wrong from now on.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    // SAFETY: as the host calls it.
+    let result = unsafe { thread::next_dlclose(handle) };
+    preload::object_closed();
+    result
+}
+
+mod thread;
+pub use thread::pthread_create;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        // The first allocation may not have come yet.
+        family::ensure_started::<Preload>();
+        preload::constructor();
+    }
+    construct
+};

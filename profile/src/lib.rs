@@ -1,1 +1,36 @@
-//! To be written.
+//! The profile model of Profile Recorder, and every format in and out.
+//!
+//! A [`Profile`] is what was measured, as addresses in ELF files: it holds no pointer into the recorded process. [`Symbols`] are
+//! the names of those addresses, found by somebody else, perhaps on another machine. [`store`] makes profiles of what a recorded
+//! process wrote; [`encode`] writes them, [`decode`] reads them back. Nothing here asks the operating system for anything.
+#![forbid(unsafe_code)]
+
+pub mod decode;
+mod difference;
+pub mod encode;
+mod format;
+mod frame;
+mod glob;
+mod import;
+mod mapping;
+mod merge;
+mod named;
+pub mod names;
+mod profile;
+mod proto;
+mod sample;
+mod sort;
+mod stacks;
+pub mod store;
+pub mod symbols;
+pub mod top;
+
+pub use encode::Options;
+pub use format::{Format, UnknownFormat};
+pub use frame::{AddressKey, AddressKind, Frame, Svma};
+pub use glob::Glob;
+pub use mapping::{Mapping, MappingId, Thread, ThreadId};
+pub use profile::Profile;
+pub use sample::{Event, Label, LabelValue, Sample, SampleType};
+pub use stacks::{FrameId, StackId, Stacks};
+pub use symbols::{SymbolFrame, Symbols};

@@ -1,0 +1,88 @@
+//! The allocator behind ours: the functions that the host would call without us.
+//!
+//! Looked up once, on the first call of the process (`dlsym` with `RTLD_NEXT`), whatever library they come from. A function that the next
+//! allocator does not have is null.
+#![allow(unsafe_code)]
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// State of the look-up.
+static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = 0;
+const RESOLVING: u32 = 1;
+const KNOWN: u32 = 2;
+/// Thread that resolves, for as long as it does.
+static RESOLVER: AtomicU32 = AtomicU32::new(0);
+
+macro_rules! functions {
+    ($($name:ident / $slot:ident / $symbol:literal: fn($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        $(
+            static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+            #[doc = concat!("The next `", stringify!($name), "`; `None` if there is none.")]
+            ///
+            /// # Safety
+            /// As the function itself demands.
+            #[inline(always)]
+            pub unsafe fn $name($($arg: $type),*) -> Option<$ret> {
+                let function = $slot.load(Ordering::Relaxed);
+                if function.is_null() {
+                    return None;
+                }
+                // SAFETY: the symbol of that name has this type.
+                Some(unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $ret>(function)($($arg),*) })
+            }
+        )*
+
+        fn look_up_all() {
+            $(
+                let symbol: &CStr = $symbol;
+                // SAFETY: the name is zero-terminated.
+                let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
+                $slot.store(found, Ordering::Relaxed);
+            )*
+        }
+    };
+}
+
+functions! {
+    malloc / MALLOC / c"malloc": fn(size: usize) -> *mut u8;
+    calloc / CALLOC / c"calloc": fn(count: usize, size: usize) -> *mut u8;
+    realloc / REALLOC / c"realloc": fn(address: *mut u8, size: usize) -> *mut u8;
+    free / FREE / c"free": fn(address: *mut u8) -> ();
+    posix_memalign / POSIX_MEMALIGN / c"posix_memalign": fn(to: *mut *mut u8, alignment: usize, size: usize) -> c_int;
+    aligned_alloc / ALIGNED_ALLOC / c"aligned_alloc": fn(alignment: usize, size: usize) -> *mut u8;
+    memalign / MEMALIGN / c"memalign": fn(alignment: usize, size: usize) -> *mut u8;
+    valloc / VALLOC / c"valloc": fn(size: usize) -> *mut u8;
+    pvalloc / PVALLOC / c"pvalloc": fn(size: usize) -> *mut u8;
+    malloc_usable_size / USABLE_SIZE / c"malloc_usable_size": fn(address: *mut u8) -> usize;
+}
+
+/// Whether the functions are known: one load.
+#[inline(always)]
+pub(crate) fn is_known() -> bool {
+    STATE.load(Ordering::Acquire) == KNOWN
+}
+
+/// Looks the functions up, then calls `then` (once in the process). False if the calling thread is just doing so, further up its stack:
+/// the caller must serve itself.
+#[cold]
+pub(crate) fn resolve(then: fn()) -> bool {
+    let me = capture::syscall::gettid();
+    if STATE.compare_exchange(UNKNOWN, RESOLVING, Ordering::Acquire, Ordering::Acquire).is_ok() {
+        RESOLVER.store(me, Ordering::Relaxed);
+        look_up_all();
+        then();
+        RESOLVER.store(0, Ordering::Relaxed);
+        STATE.store(KNOWN, Ordering::Release);
+        return true;
+    }
+    while !is_known() {
+        if RESOLVER.load(Ordering::Relaxed) == me {
+            return false;
+        }
+        capture::syscall::yield_now();
+    }
+    true
+}

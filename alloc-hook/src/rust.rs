@@ -1,0 +1,130 @@
+//! The door for Rust programs: a [`GlobalAlloc`] around any other.
+#![allow(unsafe_code)]
+
+use crate::record::{allocated, after_realloc, before_realloc, freed};
+use crate::registers::here;
+use core::alloc::{GlobalAlloc, Layout};
+use layout::Function;
+
+/// A global allocator that records what goes through it, and leaves the work to `A`.
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOC: profile_recorder_alloc_hook::RecordingAllocator = profile_recorder_alloc_hook::RecordingAllocator::system();
+/// # fn main() {}
+/// ```
+///
+/// Nothing is recorded, and nothing but a thread-local load and a branch is paid, until a recorder sets a store up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecordingAllocator<A = SystemAllocator>(A);
+
+impl RecordingAllocator<SystemAllocator> {
+    /// Records in front of the C library's allocator.
+    pub const fn system() -> Self {
+        Self(SystemAllocator)
+    }
+}
+
+impl<A> RecordingAllocator<A> {
+    /// Records in front of `inner`.
+    pub const fn new(inner: A) -> Self {
+        Self(inner)
+    }
+}
+
+// SAFETY: every block comes from `A` and goes back to it with the layout it was made with.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: passed on as it came.
+        let address = unsafe { self.0.alloc(layout) };
+        allocated(Function::RustAlloc, address, layout.size(), here);
+        address
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: passed on as it came.
+        let address = unsafe { self.0.alloc_zeroed(layout) };
+        allocated(Function::RustAllocZeroed, address, layout.size(), here);
+        address
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let before = before_realloc(old);
+        // SAFETY: passed on as it came.
+        let address = unsafe { self.0.realloc(old, layout, size) };
+        after_realloc(&before, !address.is_null());
+        allocated(Function::RustRealloc, address, size, here);
+        address
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        freed(Function::RustDealloc, address);
+        // SAFETY: passed on as it came.
+        unsafe { self.0.dealloc(address, layout) };
+    }
+}
+
+/// The C library's allocator, as `std::alloc::System` uses it; this crate has no std.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemAllocator;
+
+/// Alignment that `malloc` gives to every block.
+const MIN_ALIGN: usize = 16;
+
+// SAFETY: malloc, calloc, realloc, posix_memalign and free of one C library, which belong together.
+unsafe impl GlobalAlloc for SystemAllocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN && layout.align() <= layout.size() {
+            // SAFETY: any size is allowed.
+            return unsafe { libc::malloc(layout.size()) }.cast();
+        }
+        let mut address = core::ptr::null_mut();
+        // SAFETY: the alignment is a power of two and at least the size of a pointer.
+        let result = unsafe { libc::posix_memalign(&raw mut address, layout.align().max(size_of::<usize>()), layout.size()) };
+        if result == 0 { address.cast() } else { core::ptr::null_mut() }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN && layout.align() <= layout.size() {
+            // SAFETY: any size is allowed.
+            return unsafe { libc::calloc(layout.size(), 1) }.cast();
+        }
+        // SAFETY: the block has as many bytes as are zeroed.
+        unsafe {
+            let address = self.alloc(layout);
+            if !address.is_null() {
+                core::ptr::write_bytes(address, 0, layout.size());
+            }
+            address
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN && layout.align() <= size {
+            // SAFETY: the block came from this C library.
+            return unsafe { libc::realloc(old.cast(), size) }.cast();
+        }
+        // SAFETY: the caller promises that the size is valid for the alignment; the new block holds what is copied; the old one is freed once.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !new.is_null() {
+                core::ptr::copy_nonoverlapping(old, new, layout.size().min(size));
+                self.dealloc(old, layout);
+            }
+            new
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, address: *mut u8, _layout: Layout) {
+        // SAFETY: the block came from this C library.
+        unsafe { libc::free(address.cast()) };
+    }
+}

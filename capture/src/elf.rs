@@ -1,0 +1,101 @@
+//! Program headers of an object that is mapped, read as memory that may vanish meanwhile.
+
+use crate::syscall::copy_memory;
+
+/// What the program headers say, in addresses of the process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Headers {
+    /// Address in the process minus address in the file.
+    pub(crate) bias: u64,
+    /// Where the object's code begins to run.
+    pub(crate) entry: u64,
+    /// `.eh_frame_hdr`: address and bytes; 0 if there is none.
+    pub(crate) eh_frame_hdr: u64,
+    pub(crate) eh_frame_hdr_length: u64,
+    /// End of the segment that holds it.
+    pub(crate) eh_frame_end: u64,
+    pub(crate) build_id: [u8; 32],
+    pub(crate) build_id_length: usize,
+}
+
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const MAX_HEADERS: usize = 64;
+const HEADER: usize = 56;
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+/// Reads the headers of the 64-bit ELF object whose first byte is mapped at `base`.
+pub(crate) fn read(base: u64) -> Option<Headers> {
+    let mut file = [0; 64];
+    if copy_memory(base, &mut file) != file.len() || file.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let offset = u64_at(&file, 32)?;
+    let count = (u16_at(&file, 56)? as usize).min(MAX_HEADERS);
+    if u16_at(&file, 54)? as usize != HEADER {
+        return None;
+    }
+    let mut table = [0; MAX_HEADERS * HEADER];
+    let table = table.get_mut(..count * HEADER)?;
+    if copy_memory(base.wrapping_add(offset), table) != table.len() {
+        return None;
+    }
+    let table = &*table;
+    let of_type = |wanted| table.chunks_exact(HEADER).filter(move |h| u32_at(h, 0) == Some(wanted));
+    // The segment with the file's first byte gives the bias.
+    let first = of_type(PT_LOAD).find(|h| u64_at(h, 8) == Some(0)).or_else(|| of_type(PT_LOAD).next())?;
+    let bias = base.wrapping_sub(u64_at(first, 16)?.wrapping_sub(u64_at(first, 8)?) & !0xfff);
+    let entry = bias.wrapping_add(u64_at(&file, 24)?);
+    let mut headers = Headers { bias, entry, ..Headers::default() };
+    if let Some(h) = of_type(PT_GNU_EH_FRAME).next() {
+        let svma = u64_at(h, 16)?;
+        headers.eh_frame_hdr = bias.wrapping_add(svma);
+        headers.eh_frame_hdr_length = u64_at(h, 40)?;
+        for load in of_type(PT_LOAD) {
+            let (start, size) = (u64_at(load, 16)?, u64_at(load, 40)?);
+            if start <= svma && svma < start.wrapping_add(size) {
+                headers.eh_frame_end = bias.wrapping_add(start).wrapping_add(size);
+            }
+        }
+    }
+    for note in of_type(PT_NOTE) {
+        if read_build_id(bias.wrapping_add(u64_at(note, 16)?), u64_at(note, 40)?, &mut headers).is_some() {
+            break;
+        }
+    }
+    Some(headers)
+}
+
+fn read_build_id(address: u64, length: u64, headers: &mut Headers) -> Option<()> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let mut notes = [0; 1024];
+    let notes = notes.get_mut(..(length as usize).min(1024))?;
+    let read = copy_memory(address, notes);
+    let mut rest = notes.get(..read)?;
+    while rest.len() >= 12 {
+        let (name, content, kind) = (u32_at(rest, 0)? as usize, u32_at(rest, 4)? as usize, u32_at(rest, 8)?);
+        let start = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;
+        let end = start.checked_add(content)?;
+        if kind == NT_GNU_BUILD_ID && rest.get(12..16) == Some(b"GNU\0") {
+            let id = rest.get(start..end)?;
+            let length = id.len().min(headers.build_id.len());
+            headers.build_id.get_mut(..length)?.copy_from_slice(id.get(..length)?);
+            headers.build_id_length = length;
+            return Some(());
+        }
+        rest = rest.get(end.checked_next_multiple_of(4)?..)?;
+    }
+    None
+}

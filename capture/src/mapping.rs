@@ -1,0 +1,50 @@
+//! Private memory straight from the kernel, for what the store does not hold.
+#![allow(unsafe_code)]
+
+use crate::syscall::{map, mm, unmap};
+
+/// Anonymous zeroed memory, unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    address: *mut u8,
+    length: usize,
+}
+
+impl Mapping {
+    /// Maps `length` bytes, rounded up to pages; `None` if the kernel refuses.
+    pub fn new(length: usize) -> Option<Self> {
+        let length = length.checked_next_multiple_of(4096)?;
+        let address = map(length, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
+        Some(Self { address, length })
+    }
+
+    /// First byte.
+    pub fn address(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Bytes mapped.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is ours, readable and writable, and borrowed for as long as the slice.
+        unsafe { core::slice::from_raw_parts_mut(self.address, self.length) }
+    }
+
+    /// Keeps the memory for ever.
+    pub fn leak(self) -> *mut u8 {
+        let address = self.address;
+        core::mem::forget(self);
+        address
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and the borrow checker knows of no more users.
+        unsafe { unmap(self.address, self.length) };
+    }
+}

@@ -1,0 +1,489 @@
+//! The loaded objects and their unwind tables.
+//!
+//! Called from: `find` and `lookup` anywhere; `refresh` and `ensure_tables` from hooks and ordinary threads, never from a handler.
+//! When the list is full or being rewritten for too long: an address is in no module, and its stack ends with that reason.
+//!
+//! # Orderings
+//! The list is a sequence lock: `SEQUENCE` odd while it is rewritten; readers retry a few times and never wait.
+//! Publish a table: `table.store(Release)` in `publish_table` -> `table.load(Acquire)` in `lookup`. Tables are never freed: an object that is opened
+//! again takes up the table it had.
+#![allow(unsafe_code)]
+
+use crate::mapping::Mapping;
+use crate::region::{self, SharedCursor};
+use crate::spin::Spin;
+use crate::{elf, maps, rules, syscall};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use layout::{ChunkKind, Module, ModuleIndex};
+use unwind::Rule;
+use unwind::table::Table;
+
+/// Most objects over the life of a process.
+const MAX_MODULES: usize = 4096;
+/// Most executable mappings at a time.
+const MAX_RANGES: usize = 8192;
+
+/// Bytes from an object's entry point that belong to its start-up code, if no table says otherwise.
+const ENTRY_CODE: u64 = 128;
+
+/// A range of executable addresses.
+struct Range {
+    start: AtomicU64,
+    end: AtomicU64,
+    /// Number of the module; 0 for code that belongs to no file (JIT).
+    module: AtomicU32,
+}
+
+/// What is known of a module besides its record in the store.
+struct Entry {
+    start: AtomicU64,
+    end: AtomicU64,
+    /// Address of the file's first byte.
+    base: AtomicU64,
+    bias: AtomicU64,
+    entry_point: AtomicU64,
+    file_offset: AtomicU64,
+    device: AtomicU64,
+    inode: AtomicU64,
+    eh_frame_hdr: AtomicU64,
+    eh_frame_hdr_length: AtomicU64,
+    eh_frame_end: AtomicU64,
+    table: AtomicPtr<TableMemory>,
+    own: AtomicU32,
+    /// Listed by the last refresh.
+    present: AtomicU32,
+}
+
+/// A table in memory of its own.
+struct TableMemory {
+    pcs: *const u32,
+    rules: *const u16,
+    rows: usize,
+    interned: *const u64,
+    interned_length: usize,
+}
+
+static RANGES: AtomicPtr<Range> = AtomicPtr::new(core::ptr::null_mut());
+static RANGE_COUNT: AtomicUsize = AtomicUsize::new(0);
+static SEQUENCE: AtomicU32 = AtomicU32::new(0);
+static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(core::ptr::null_mut());
+static ENTRY_COUNT: AtomicUsize = AtomicUsize::new(0);
+static REFRESH: Spin = Spin::new();
+static BUILD: Spin = Spin::new();
+static RECORDS: SharedCursor = SharedCursor::new();
+static BUILDER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// Raised when an object went away: what is known may be wrong.
+static STALE: AtomicU32 = AtomicU32::new(0);
+
+/// An object's frame information, for a [`Builder`].
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'a> {
+    /// Address of the object minus its addresses in the file; tables count from here.
+    pub bias: u64,
+    /// Bytes of `.eh_frame_hdr`, and its address in the process.
+    pub eh_frame_hdr: &'a [u8],
+    /// Address of these bytes.
+    pub eh_frame_hdr_avma: u64,
+    /// Bytes from `.eh_frame`'s start to the end of its segment.
+    pub eh_frame: &'a [u8],
+    /// Address of these bytes.
+    pub eh_frame_avma: u64,
+}
+
+/// Builds the table of an object and hands it to `publish` as (addresses in the file, rule numbers, rules). May allocate, from its own heap.
+pub type Builder = fn(image: &Image<'_>, publish: &mut dyn FnMut(&[u32], &[u16], &[u64]));
+
+/// Finds `.eh_frame` by its header: address of the section, from the header's address and bytes.
+pub type FindEhFrame = fn(eh_frame_hdr: &[u8], eh_frame_hdr_avma: u64) -> Option<u64>;
+
+static FIND_EH_FRAME: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Says who builds tables. This crate cannot: it does not allocate.
+pub fn set_builder(find: FindEhFrame, build: Builder) {
+    FIND_EH_FRAME.store(find as *mut (), Ordering::Release);
+    BUILDER.store(build as *mut (), Ordering::Release);
+}
+
+/// Says that an object may have gone away: the next refresh starts anew.
+pub fn mark_stale() {
+    STALE.store(1, Ordering::Release);
+}
+
+/// Whether [`mark_stale`] was called since the last refresh.
+#[inline]
+pub fn is_stale() -> bool {
+    STALE.load(Ordering::Relaxed) != 0
+}
+
+fn entries() -> &'static [Entry] {
+    let base = ENTRIES.load(Ordering::Acquire);
+    if base.is_null() {
+        return &[];
+    }
+    // SAFETY: the array has MAX_MODULES zeroed entries, all atomic, and is never unmapped.
+    unsafe { core::slice::from_raw_parts(base, ENTRY_COUNT.load(Ordering::Acquire).min(MAX_MODULES)) }
+}
+
+fn ranges() -> &'static [Range] {
+    let base = RANGES.load(Ordering::Acquire);
+    if base.is_null() {
+        return &[];
+    }
+    // SAFETY: the array has MAX_RANGES zeroed entries, all atomic, and is never unmapped.
+    unsafe { core::slice::from_raw_parts(base, MAX_RANGES) }
+}
+
+fn set_up() -> Option<()> {
+    if ENTRIES.load(Ordering::Relaxed).is_null() {
+        let entries = Mapping::new(MAX_MODULES * size_of::<Entry>())?;
+        let ranges = Mapping::new(MAX_RANGES * size_of::<Range>())?;
+        RANGES.store(ranges.leak().cast(), Ordering::Release);
+        ENTRIES.store(entries.leak().cast(), Ordering::Release);
+    }
+    Some(())
+}
+
+/// What is known of the mapping that an address lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Code of this module.
+    Module(ModuleIndex),
+    /// Executable memory that belongs to no file.
+    Anonymous,
+    /// In no mapping that was executable at the last refresh.
+    Nowhere,
+}
+
+/// Finds the mapping of an address.
+pub fn find(avma: u64) -> Found {
+    let ranges = ranges();
+    for _ in 0..4 {
+        let before = SEQUENCE.load(Ordering::Acquire);
+        if before & 1 != 0 {
+            core::hint::spin_loop();
+            continue;
+        }
+        let count = RANGE_COUNT.load(Ordering::Relaxed).min(ranges.len());
+        let sorted = ranges.get(..count).unwrap_or(&[]);
+        let after = sorted.partition_point(|r| r.start.load(Ordering::Relaxed) <= avma);
+        let found = match after.checked_sub(1).and_then(|i| sorted.get(i)) {
+            Some(range) if avma < range.end.load(Ordering::Relaxed) => {
+                match ModuleIndex::new(range.module.load(Ordering::Relaxed) as u16) {
+                    Some(ModuleIndex::NONE) | None => Found::Anonymous,
+                    Some(module) => Found::Module(module),
+                }
+            }
+            _ => Found::Nowhere,
+        };
+        fence(Ordering::Acquire);
+        if SEQUENCE.load(Ordering::Relaxed) == before {
+            return found;
+        }
+    }
+    Found::Nowhere
+}
+
+/// Answer of [`lookup`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The rule at the address; [`Rule::NONE`] if the object's table has none there.
+    Rule(Rule),
+    /// The object's table is not built yet.
+    NotBuilt,
+}
+
+/// Looks an address up in the table of its module.
+pub fn lookup(module: ModuleIndex, avma: u64) -> Lookup {
+    let Some(entry) = entries().get(usize::from(module.get()).wrapping_sub(1)) else { return Lookup::Rule(Rule::NONE) };
+    let table = entry.table.load(Ordering::Acquire);
+    if table.is_null() {
+        return Lookup::NotBuilt;
+    }
+    let offset = avma.wrapping_sub(entry.bias.load(Ordering::Relaxed));
+    // SAFETY: published tables are immutable and never freed.
+    let table = unsafe { (*table).view() };
+    let rule = u32::try_from(offset).ok().and_then(|offset| table.lookup(offset)).unwrap_or(Rule::NONE);
+    // The dynamic linker's first instructions have no frame information; nothing called them.
+    let since_entry = avma.wrapping_sub(entry.entry_point.load(Ordering::Relaxed));
+    Lookup::Rule(if rule.is_none() && since_entry < ENTRY_CODE { Rule::END_OF_STACK } else { rule })
+}
+
+/// Whether the module is the recorder's own library.
+#[inline]
+pub fn is_own(module: ModuleIndex) -> bool {
+    entries().get(usize::from(module.get()).wrapping_sub(1)).is_some_and(|e| e.own.load(Ordering::Relaxed) != 0)
+}
+
+impl TableMemory {
+    fn view(&self) -> Table<'_> {
+        // SAFETY: the pointers and lengths are those of the arrays that `publish_table` copied.
+        unsafe {
+            Table {
+                pcs: core::slice::from_raw_parts(self.pcs, self.rows),
+                rules: core::slice::from_raw_parts(self.rules, self.rows),
+                interned: core::slice::from_raw_parts(self.interned, self.interned_length),
+            }
+        }
+    }
+}
+
+/// Builds the tables of every listed module that has none yet, as a handler cannot.
+pub fn ensure_tables() {
+    let count = entries().len();
+    for number in 1..=count {
+        if let Some(module) = ModuleIndex::new(number as u16)
+            && entries().get(number - 1).is_some_and(|e| e.present.load(Ordering::Relaxed) != 0)
+        {
+            ensure_table(module);
+        }
+    }
+}
+
+/// Builds the table of a module unless it has one. Not in a handler.
+#[cold]
+pub fn ensure_table(module: ModuleIndex) {
+    let Some(entry) = entries().get(usize::from(module.get()).wrapping_sub(1)) else { return };
+    if !entry.table.load(Ordering::Acquire).is_null() {
+        return;
+    }
+    let Some(_held) = BUILD.lock() else { return };
+    if !entry.table.load(Ordering::Acquire).is_null() {
+        return;
+    }
+    if build(entry).is_none() {
+        // Nothing to build from: an empty table says so, and nobody tries again.
+        publish_table(entry, &[], &[], &[]);
+    }
+}
+
+fn build(entry: &Entry) -> Option<()> {
+    let builder = BUILDER.load(Ordering::Acquire);
+    let finder = FIND_EH_FRAME.load(Ordering::Acquire);
+    if builder.is_null() || finder.is_null() {
+        return None;
+    }
+    // SAFETY: `set_builder` stored functions of these types.
+    let (builder, finder) =
+        unsafe { (core::mem::transmute::<*mut (), Builder>(builder), core::mem::transmute::<*mut (), FindEhFrame>(finder)) };
+    let hdr_avma = entry.eh_frame_hdr.load(Ordering::Relaxed);
+    let end = entry.eh_frame_end.load(Ordering::Relaxed);
+    let hdr_length = entry.eh_frame_hdr_length.load(Ordering::Relaxed) as usize;
+    if hdr_avma == 0 || end <= hdr_avma || end - hdr_avma > 1 << 30 {
+        return None;
+    }
+    let mut hdr = [0; 64];
+    let hdr = hdr.get_mut(..hdr_length.min(64))?;
+    if syscall::copy_memory(hdr_avma, hdr) != hdr.len() {
+        return None;
+    }
+    let eh_frame_avma = finder(hdr, hdr_avma)?;
+    let length = end.checked_sub(eh_frame_avma).filter(|l| *l <= 1 << 30)? as usize;
+    // A copy: the object may be unmapped by another thread meanwhile.
+    let mut copy = Mapping::new(length)?;
+    let bytes = copy.bytes_mut().get_mut(..length)?;
+    let read = syscall::copy_memory(eh_frame_avma, bytes);
+    let image = Image {
+        bias: entry.bias.load(Ordering::Relaxed),
+        eh_frame_hdr: hdr,
+        eh_frame_hdr_avma: hdr_avma,
+        eh_frame: bytes.get(..read)?,
+        eh_frame_avma,
+    };
+    builder(&image, &mut |pcs, rules, interned| publish_table(entry, pcs, rules, interned));
+    if entry.table.load(Ordering::Relaxed).is_null() { None } else { Some(()) }
+}
+
+fn publish_table(entry: &Entry, pcs: &[u32], rules: &[u16], interned: &[u64]) {
+    let rows = pcs.len().min(rules.len());
+    let header = size_of::<TableMemory>().next_multiple_of(8);
+    let bytes = header + interned.len() * 8 + rows * 4 + rows * 2;
+    let Some(mapping) = Mapping::new(bytes) else { return };
+    let base = mapping.leak();
+    // SAFETY: the mapping is large enough for the header and the three arrays one after the other, each aligned (8, 8, 4, 2), and ours alone.
+    unsafe {
+        let to_interned = base.add(header).cast::<u64>();
+        let to_pcs = to_interned.add(interned.len()).cast::<u32>();
+        let to_rules = to_pcs.add(rows).cast::<u16>();
+        core::ptr::copy_nonoverlapping(interned.as_ptr(), to_interned, interned.len());
+        core::ptr::copy_nonoverlapping(pcs.as_ptr(), to_pcs, rows);
+        core::ptr::copy_nonoverlapping(rules.as_ptr(), to_rules, rows);
+        let table = TableMemory { pcs: to_pcs, rules: to_rules, rows, interned: to_interned, interned_length: interned.len() };
+        core::ptr::write(base.cast::<TableMemory>(), table);
+    }
+    entry.table.store(base.cast(), Ordering::Release);
+}
+
+/// Reads the list of mappings anew. Not in a handler; waits for another thread that does the same.
+#[cold]
+pub fn refresh() {
+    let Some(_held) = REFRESH.lock() else { return };
+    if set_up().is_none() {
+        return;
+    }
+    let removed = STALE.swap(0, Ordering::AcqRel) != 0;
+    entries().iter().for_each(|e| e.present.store(0, Ordering::Relaxed));
+    let own_code = refresh as *const () as u64;
+    let Some(mut scratch) = Mapping::new(MAX_RANGES * 24) else { return };
+    // Filled aside, so that readers find the old list until the new one is whole.
+    let mut found = Scratch { bytes: scratch.bytes_mut(), count: 0 };
+    let mut base = (0, 0, 0);
+    maps::each(|line| {
+        if line.inode != 0 && line.offset == 0 && base.1 != line.inode {
+            base = (line.start, line.inode, line.device);
+        } else if line.path == b"[vdso]" {
+            base = (line.start, 0, 0);
+        } else if line.inode != 0 && line.offset == 0 && base.2 == line.device {
+            base = (line.start, line.inode, line.device);
+        }
+        if !line.executable || line.path == b"[vsyscall]" {
+            return true;
+        }
+        let is_object = line.path == b"[vdso]" || (line.inode != 0 && (line.inode, line.device) == (base.1, base.2));
+        let module = if is_object { module_of(line, base.0, own_code) } else { 0 };
+        found.push(line.start, line.end, module);
+        true
+    });
+    publish_ranges(&found);
+    if removed {
+        rules::clear();
+    }
+}
+
+struct Scratch<'a> {
+    bytes: &'a mut [u8],
+    count: usize,
+}
+
+impl Scratch<'_> {
+    fn push(&mut self, start: u64, end: u64, module: u32) {
+        if let Some(to) = self.bytes.get_mut(self.count * 24..self.count * 24 + 24) {
+            for (eight, value) in to.chunks_exact_mut(8).zip([start, end, u64::from(module)]) {
+                eight.copy_from_slice(&value.to_ne_bytes());
+            }
+            self.count += 1;
+        }
+    }
+
+    fn get(&self, index: usize) -> Option<[u64; 3]> {
+        let bytes = self.bytes.get(index * 24..index * 24 + 24)?;
+        let word = |i: usize| Some(u64::from_ne_bytes(bytes.get(i * 8..i * 8 + 8)?.try_into().ok()?));
+        Some([word(0)?, word(1)?, word(2)?])
+    }
+}
+
+fn publish_ranges(found: &Scratch<'_>) {
+    SEQUENCE.fetch_add(1, Ordering::AcqRel);
+    fence(Ordering::Release);
+    for (i, range) in ranges().iter().take(found.count).enumerate() {
+        if let Some([start, end, module]) = found.get(i) {
+            range.start.store(start, Ordering::Relaxed);
+            range.end.store(end, Ordering::Relaxed);
+            range.module.store(module as u32, Ordering::Relaxed);
+        }
+    }
+    RANGE_COUNT.store(found.count, Ordering::Relaxed);
+    SEQUENCE.fetch_add(1, Ordering::Release);
+}
+
+/// Number of the module that an executable mapping belongs to: known, or new; 0 if it has no headers or there is no room.
+fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64) -> u32 {
+    for (i, entry) in entries().iter().enumerate() {
+        let same = entry.inode.load(Ordering::Relaxed) == line.inode
+            && entry.device.load(Ordering::Relaxed) == line.device
+            && entry.start.load(Ordering::Relaxed) <= line.start
+            && line.end <= entry.end.load(Ordering::Relaxed);
+        if same {
+            entry.present.store(1, Ordering::Relaxed);
+            return i as u32 + 1;
+        }
+    }
+    let Some(headers) = elf::read(base) else { return 0 };
+    let count = ENTRY_COUNT.load(Ordering::Relaxed);
+    let all = ENTRIES.load(Ordering::Relaxed);
+    if count >= MAX_MODULES || all.is_null() {
+        return 0;
+    }
+    // SAFETY: below the array's length.
+    let entry = unsafe { &*all.add(count) };
+    entry.start.store(line.start, Ordering::Relaxed);
+    entry.end.store(line.end, Ordering::Relaxed);
+    entry.base.store(base, Ordering::Relaxed);
+    entry.bias.store(headers.bias, Ordering::Relaxed);
+    entry.entry_point.store(headers.entry, Ordering::Relaxed);
+    entry.file_offset.store(line.offset, Ordering::Relaxed);
+    entry.device.store(line.device, Ordering::Relaxed);
+    entry.inode.store(line.inode, Ordering::Relaxed);
+    entry.eh_frame_hdr.store(headers.eh_frame_hdr, Ordering::Relaxed);
+    entry.eh_frame_hdr_length.store(headers.eh_frame_hdr_length, Ordering::Relaxed);
+    entry.eh_frame_end.store(headers.eh_frame_end, Ordering::Relaxed);
+    entry.present.store(1, Ordering::Relaxed);
+    let own = OWN_IS_LIBRARY.load(Ordering::Relaxed) != 0 && line.start <= own_code && own_code < line.end;
+    entry.own.store(u32::from(own), Ordering::Relaxed);
+    // The same object at another place has the same rows, which count from the bias.
+    for other in entries() {
+        let same = line.inode != 0
+            && other.inode.load(Ordering::Relaxed) == line.inode
+            && other.device.load(Ordering::Relaxed) == line.device
+            && other.file_offset.load(Ordering::Relaxed) == line.offset;
+        if same {
+            entry.table.store(other.table.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+    ENTRY_COUNT.store(count + 1, Ordering::Release);
+    write_record(count as u32 + 1, entry, line.path, &headers);
+    count as u32 + 1
+}
+
+static OWN_IS_LIBRARY: AtomicU32 = AtomicU32::new(0);
+
+/// Says that this code lies in a library of its own, whose frames do not belong in stacks.
+pub fn set_own_library() {
+    OWN_IS_LIBRARY.store(1, Ordering::Release);
+}
+
+fn write_record(index: u32, entry: &Entry, path: &[u8], headers: &elf::Headers) {
+    let path = path.get(..path.len().min(4000)).unwrap_or(path);
+    let Some(id) = RECORDS.allocate(ChunkKind::Modules, size_of::<Module>()) else { return };
+    // SAFETY: just allocated for a module.
+    let record: &Module = unsafe { region::record(id) };
+    record.start_avma.store(entry.start.load(Ordering::Relaxed), Ordering::Relaxed);
+    record.end_avma.store(entry.end.load(Ordering::Relaxed), Ordering::Relaxed);
+    record.file_offset.store(entry.file_offset.load(Ordering::Relaxed), Ordering::Relaxed);
+    record.bias.store(entry.bias.load(Ordering::Relaxed), Ordering::Relaxed);
+    record.inode.store(entry.inode.load(Ordering::Relaxed), Ordering::Relaxed);
+    record.device.store(entry.device.load(Ordering::Relaxed), Ordering::Relaxed);
+    record.own.store(entry.own.load(Ordering::Relaxed), Ordering::Relaxed);
+    if let Some(text) = region::allocate_text(path) {
+        record.path.store(text.0, Ordering::Relaxed);
+        record.path_length.store(path.len() as u32, Ordering::Relaxed);
+    }
+    region::store_bytes(&record.build_id, &headers.build_id);
+    record.build_id_length.store(headers.build_id_length as u32, Ordering::Relaxed);
+    record.index.store(index, Ordering::Release);
+    if let Some(header) = region::header() {
+        header.modules.fetch_max(index, Ordering::Relaxed);
+    }
+}
+
+/// In a child after fork, with a new store: numbers and tables are kept, the records are written again.
+pub fn rewrite_records() {
+    REFRESH.reset();
+    BUILD.reset();
+    RECORDS.reset();
+    // A refresh that was cut short by the fork leaves the sequence odd.
+    let sequence = SEQUENCE.load(Ordering::Relaxed);
+    SEQUENCE.store(sequence.wrapping_add(sequence & 1), Ordering::Release);
+    maps::each(|line| {
+        if !line.executable {
+            return true;
+        }
+        if let Found::Module(module) = find(line.start)
+            && let Some(entry) = entries().get(usize::from(module.get()).wrapping_sub(1))
+            && entry.start.load(Ordering::Relaxed) == line.start
+        {
+            let headers = elf::read(entry.base.load(Ordering::Relaxed)).unwrap_or_default();
+            write_record(u32::from(module.get()), entry, line.path, &headers);
+        }
+        true
+    });
+}

@@ -1,0 +1,367 @@
+//! The store's region: one contiguous mapping, handed out in chunks, private or in a file that outlives the process.
+//!
+//! Called from: anywhere, handlers included. May: make system calls when a file needs more blocks. When full: returns `None`, and the caller
+//! counts what it loses.
+//!
+//! # Orderings
+//! Publish the region: `BASE.store(Release)` in `open` -> `BASE.load(Acquire)` in `base`.
+//! Publish a record: its *last* field by a Release store of whoever made it -> readers of the file, or Acquire loads.
+#![allow(unsafe_code)]
+
+use crate::syscall::{Errno, File, map, mm, unmap};
+use crate::{clock, syscall};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Header, Lost, MAGIC, RecordId, VERSION};
+
+static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// Path of the file, for allocating more blocks; zero-terminated, empty if the region is private.
+static PATH: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Blocks of a file are allocated this many chunks at a time.
+const COMMIT_CHUNKS: u32 = 64;
+
+/// Longest path of a store's file, its terminating zero included.
+pub const PATH_BYTES: usize = 512;
+
+/// What a new store is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Purpose {
+    /// Bits of [`layout::modes`].
+    pub modes: u32,
+    /// Most bytes that the store may take.
+    pub budget_bytes: usize,
+    /// Mean bytes between sampled allocations; 1: every allocation.
+    pub alloc_interval_bytes: u64,
+    /// Nanoseconds between ticks.
+    pub period_ns: u64,
+}
+
+/// Sets the region up, once in a process (and again in its children). `path` (zero-terminated) names the file to make; without it the memory is private.
+pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
+    let capacity = (purpose.budget_bytes / CHUNK).clamp(64, u32::MAX as usize / (CHUNK / 16)) as u32;
+    let directory_end = DIRECTORY_OFFSET + capacity as usize * 8;
+    let data_offset = directory_end.next_multiple_of(CHUNK);
+    let first = (data_offset / CHUNK) as u32;
+    let length = capacity as usize * CHUNK;
+    let base = match path {
+        None => map(length, mm::READ_WRITE, mm::ANONYMOUS, None)?,
+        Some(path) => {
+            if path.len() > PATH_BYTES {
+                return Err(Errno::INVAL);
+            }
+            let file = File::open(path, File::CREATE_NEW)?;
+            allocate_blocks(&file, 0, u64::from(first) * CHUNK as u64)?;
+            map(length, mm::READ_WRITE, mm::SHARED, Some(&file))?
+        }
+    };
+    for (i, word) in PATH.iter().enumerate() {
+        let mut bytes = [0; 8];
+        for (k, byte) in bytes.iter_mut().enumerate() {
+            *byte = path.and_then(|p| p.get(i * 8 + k)).copied().unwrap_or(0);
+        }
+        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    }
+    // SAFETY: the mapping is zeroed, page-aligned, larger than a header, and lives until the process ends.
+    let header = unsafe { &*base.cast::<Header>() };
+    header.version.store(VERSION, Ordering::Relaxed);
+    header.pid.store(syscall::getpid(), Ordering::Relaxed);
+    header.parent_pid.store(syscall::getppid(), Ordering::Relaxed);
+    header.modes.store(purpose.modes, Ordering::Relaxed);
+    header.data_offset.store(data_offset as u32, Ordering::Relaxed);
+    header.capacity_chunks.store(capacity, Ordering::Relaxed);
+    header.used_chunks.store(first, Ordering::Relaxed);
+    header.committed_chunks.store(if path.is_some() { first } else { capacity }, Ordering::Relaxed);
+    header.alloc_interval_bytes.store(purpose.alloc_interval_bytes, Ordering::Relaxed);
+    header.period_ns.store(purpose.period_ns, Ordering::Relaxed);
+    header.start_realtime_ns.store(clock::realtime_ns(), Ordering::Relaxed);
+    header.start_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    let mut exe = [0; 4096];
+    let length = syscall::read_link(b"/proc/self/exe\0", &mut exe).map_or(0, <[u8]>::len);
+    store_bytes(&header.exe, &exe);
+    header.exe_length.store(length as u64, Ordering::Relaxed);
+    header.magic.store(MAGIC, Ordering::Release);
+    BASE.store(base, Ordering::Release);
+    Ok(())
+}
+
+/// Forgets the region, in a child after fork: it belongs to the parent, who may share it with a reader.
+pub fn abandon() {
+    let base = BASE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !base.is_null() {
+        // SAFETY: the only thread of the child is here, and its records were forgotten before.
+        unsafe { unmap(base, header_at(base).capacity_chunks.load(Ordering::Relaxed) as usize * CHUNK) };
+    }
+}
+
+/// Path of the store's file with its terminating zero; empty if the region is private.
+pub fn path() -> [u8; PATH_BYTES] {
+    let mut path = [0; PATH_BYTES];
+    for (to, word) in path.chunks_exact_mut(8).zip(&PATH) {
+        to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    path
+}
+
+/// The store's header, once there is a store.
+#[inline]
+pub fn header() -> Option<&'static Header> {
+    let base = BASE.load(Ordering::Acquire);
+    if base.is_null() { None } else { Some(header_at(base)) }
+}
+
+fn header_at(base: *mut u8) -> &'static Header {
+    // SAFETY: a published base begins with a header and stays mapped until the process ends or forks.
+    unsafe { &*base.cast::<Header>() }
+}
+
+/// The record with this id.
+///
+/// # Safety
+/// The id was allocated in this region for a `T` of the layout, whose fields are all atomic.
+#[inline]
+pub unsafe fn record<T>(id: RecordId) -> &'static T {
+    // SAFETY: the caller's promise; chunks are never taken back.
+    unsafe { &*BASE.load(Ordering::Relaxed).add(id.offset()).cast::<T>() }
+}
+
+/// A new chunk, or `count` adjacent ones, zeroed.
+pub fn allocate_chunks(kind: ChunkKind, owner: RecordId, count: u32) -> Option<RecordId> {
+    let base = BASE.load(Ordering::Acquire);
+    if base.is_null() {
+        return None;
+    }
+    let header = header_at(base);
+    let capacity = header.capacity_chunks.load(Ordering::Relaxed);
+    if header.used_chunks.load(Ordering::Relaxed) >= capacity {
+        return None;
+    }
+    let first = header.used_chunks.fetch_add(count, Ordering::Relaxed);
+    let end = first.checked_add(count).filter(|end| *end <= capacity)?;
+    if !commit(header, end) {
+        return None;
+    }
+    for index in first..end {
+        // SAFETY: the directory has an entry for each chunk below the capacity.
+        let entry = unsafe { &*base.add(DIRECTORY_OFFSET + index as usize * 8).cast::<AtomicU64>() };
+        entry.store(Chunk { kind, owner }.to_bits(), Ordering::Release);
+    }
+    Some(RecordId::at_offset(first as usize * CHUNK))
+}
+
+/// Makes sure that the file has blocks up to chunk `end`: a write to a hole on a full file system would be a SIGBUS in the host.
+fn commit(header: &Header, end: u32) -> bool {
+    let committed = header.committed_chunks.load(Ordering::Acquire);
+    if end <= committed {
+        return true;
+    }
+    let to = end.next_multiple_of(COMMIT_CHUNKS).min(header.capacity_chunks.load(Ordering::Relaxed));
+    let path = path();
+    let length = path.iter().position(|b| *b == 0).unwrap_or(0);
+    let Some(path) = path.get(..=length) else { return false };
+    // The descriptor is not kept: the host may close it, and reuse its number for a file of its own.
+    let Ok(file) = File::open(path, File::READ_WRITE) else { return false };
+    if allocate_blocks(&file, u64::from(committed) * CHUNK as u64, u64::from(to - committed) * CHUNK as u64).is_err() {
+        return false;
+    }
+    header.committed_chunks.fetch_max(to, Ordering::AcqRel);
+    true
+}
+
+fn allocate_blocks(file: &File, offset: u64, length: u64) -> Result<(), Errno> {
+    match file.allocate(offset, length) {
+        Err(Errno::OPNOTSUPP) => {
+            // A file system without fallocate: written zeros have blocks too. Nobody uses this range yet.
+            let zeros = [0; CHUNK];
+            let mut at = offset;
+            while at < offset + length {
+                at += file.write_at(&zeros, at)? as u64;
+            }
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// Records of one kind, one after the other, for one owner.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    next: u32,
+    end: u32,
+}
+
+impl Cursor {
+    /// A cursor that has no chunk yet.
+    pub const fn new() -> Self {
+        Self { next: 0, end: 0 }
+    }
+
+    /// A new zeroed record of `bytes` (a multiple of 16) in a chunk of `kind`.
+    #[inline]
+    pub fn allocate(&mut self, kind: ChunkKind, owner: RecordId, bytes: usize) -> Option<RecordId> {
+        let units = (bytes / 16) as u32;
+        if self.end - self.next < units {
+            let chunk = allocate_chunks(kind, owner, 1)?;
+            self.next = chunk.0;
+            // The tail that no record fits in is left out, so that records never lie across chunks.
+            self.end = chunk.0 + (CHUNK / 16) as u32;
+        }
+        let id = RecordId(self.next);
+        self.next += units;
+        Some(id)
+    }
+
+    /// The same, but never from the second half of the budget: for what is welcome but not needed.
+    pub fn allocate_within_half(&mut self, kind: ChunkKind, owner: RecordId, bytes: usize) -> Option<RecordId> {
+        if self.end - self.next < (bytes / 16) as u32 {
+            let header = header()?;
+            let half = header.capacity_chunks.load(Ordering::Relaxed) / 2;
+            if header.used_chunks.load(Ordering::Relaxed) >= half {
+                return None;
+            }
+        }
+        self.allocate(kind, owner, bytes)
+    }
+}
+
+/// A [`Cursor`] that several threads share.
+#[derive(Debug, Default)]
+pub struct SharedCursor(AtomicU64);
+
+impl SharedCursor {
+    /// A cursor that has no chunk yet.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// A new zeroed record of `bytes` (a multiple of 16) in a chunk of `kind`.
+    pub fn allocate(&self, kind: ChunkKind, bytes: usize) -> Option<RecordId> {
+        let units = (bytes / 16) as u64;
+        // Bounded: each round that fails means that another thread got a record.
+        for _ in 0..1_000 {
+            let state = self.0.load(Ordering::Relaxed);
+            let (next, end) = (state & 0xffff_ffff, state >> 32);
+            if end - next >= units {
+                let new = (next + units) | (end << 32);
+                if self.0.compare_exchange_weak(state, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    return Some(RecordId(next as u32));
+                }
+            } else {
+                let chunk = u64::from(allocate_chunks(kind, RecordId::NONE, 1)?.0);
+                let new = (chunk + units) | ((chunk + (CHUNK / 16) as u64) << 32);
+                if self.0.compare_exchange(state, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    return Some(RecordId(chunk as u32));
+                }
+            }
+        }
+        None
+    }
+
+    /// Forgets its chunk, in a child after fork.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of text, which may be longer than a chunk.
+pub fn allocate_text(bytes: &[u8]) -> Option<RecordId> {
+    static TEXT: SharedText = SharedText(AtomicU64::new(0));
+    TEXT.allocate(bytes)
+}
+
+struct SharedText(AtomicU64);
+
+impl SharedText {
+    fn allocate(&self, bytes: &[u8]) -> Option<RecordId> {
+        let length = bytes.len().next_multiple_of(16).max(16);
+        let id = allocate_chunks_for_text(&self.0, length)?;
+        // SAFETY: the range was just allocated, is zeroed, and nobody else knows of it.
+        unsafe {
+            let to = BASE.load(Ordering::Relaxed).add(id.offset());
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        Some(id)
+    }
+}
+
+fn allocate_chunks_for_text(state: &AtomicU64, length: usize) -> Option<RecordId> {
+    let pid = u64::from(syscall::getpid() & 0xffff);
+    let units = (length / 16) as u64;
+    let per_chunk = (CHUNK / 16) as u64;
+    // 16 bits of the pid mark whose chunk this is: a child after fork must not write where its parent does.
+    let now = state.load(Ordering::Relaxed);
+    let (owner, next) = (now >> 48, now & 0xffff_ffff);
+    let room = per_chunk - next % per_chunk;
+    if owner == pid && !next.is_multiple_of(per_chunk) && room >= units {
+        let new = (pid << 48) | (next + units);
+        if state.compare_exchange(now, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            return Some(RecordId(next as u32));
+        }
+    }
+    let id = allocate_chunks(ChunkKind::Text, RecordId::NONE, length.div_ceil(CHUNK) as u32)?;
+    state.store((pid << 48) | (u64::from(id.0) + units), Ordering::Relaxed);
+    Some(id)
+}
+
+/// Counts something that was not recorded where it belongs.
+pub fn lose(reason: Lost, events: u64, weight: u64) {
+    let Some(header) = header() else { return };
+    if let Some(cell) = header.lost.get(reason as usize) {
+        cell.fetch_add(events, Ordering::Relaxed);
+    }
+    if let Some(cell) = header.lost_weight.get(reason as usize) {
+        cell.fetch_add(weight, Ordering::Relaxed);
+    }
+}
+
+/// Stores bytes into words, zero-padded.
+pub fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
+    for (i, word) in words.iter().enumerate() {
+        let mut eight = [0; 8];
+        for (k, byte) in eight.iter_mut().enumerate() {
+            *byte = bytes.get(i * 8 + k).copied().unwrap_or(0);
+        }
+        word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
+    }
+}
+
+/// Bytes of the region in use so far, for a copy of it.
+pub fn used_bytes() -> usize {
+    header().map_or(0, |h| {
+        h.used_chunks.load(Ordering::Acquire).min(h.capacity_chunks.load(Ordering::Relaxed)) as usize * CHUNK
+    })
+}
+
+/// Copies the first bytes of the region, as a reader in this process sees it: records that are being written are zero or whole in each word.
+pub fn copy(to: &mut [u8]) -> usize {
+    let base = BASE.load(Ordering::Acquire);
+    if base.is_null() {
+        return 0;
+    }
+    let length = used_bytes().min(to.len()) / 8 * 8;
+    for (i, eight) in to.chunks_exact_mut(8).take(length / 8).enumerate() {
+        // SAFETY: below `used_bytes`, aligned, and every cell of the layout may be read as an atomic word.
+        let word = unsafe { &*base.add(i * 8).cast::<AtomicU64>() };
+        eight.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    length
+}
+
+/// Adds to a counter that only the calling thread writes. One instruction, so that a handler that interrupts it loses nothing.
+#[inline(always)]
+pub fn add_own(counter: &AtomicU64, amount: u64) {
+    // SAFETY: the counter is valid, and this thread alone writes it; readers see the old or the new value of an aligned word.
+    unsafe {
+        core::arch::asm!(
+            "add qword ptr [{counter}], {amount}",
+            counter = in(reg) counter.as_ptr(),
+            amount = in(reg) amount,
+            options(nostack),
+        );
+    }
+}
+
+/// The same for a 32-bit counter.
+#[inline]
+pub fn add_own_u32(counter: &AtomicU32, amount: u32) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}

@@ -1,0 +1,288 @@
+//! Raw system calls: no libc, so no errno, no cancellation points and nothing that another library could interpose.
+//!
+//! Each returns what the kernel returns, with errors as [`Errno`]. May be called anywhere, signal handlers included.
+#![allow(unsafe_code)]
+
+mod x86_64;
+pub use x86_64::{number, syscall};
+
+/// Error number of a failed system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// Interrupted by a signal.
+    pub const INTR: Self = Self(4);
+    /// No such process.
+    pub const SRCH: Self = Self(3);
+    /// Bad address.
+    pub const FAULT: Self = Self(14);
+    /// Invalid argument.
+    pub const INVAL: Self = Self(22);
+    /// Operation not supported.
+    pub const OPNOTSUPP: Self = Self(95);
+}
+
+fn check(result: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+}
+
+/// A file descriptor that closes itself.
+#[derive(Debug)]
+pub struct File(i32);
+
+impl File {
+    const AT_FDCWD: isize = -100;
+    /// Read only, close on exec.
+    pub const READ: usize = 0o2_000_000;
+    /// Read and write, close on exec.
+    pub const READ_WRITE: usize = 0o2_000_002;
+    /// Read and write a file that this call makes; an existing one is an error.
+    pub const CREATE_NEW: usize = Self::READ_WRITE | 0o300;
+    const NO_FOLLOW: usize = 0o400_000;
+
+    /// Opens `path`, which ends with a zero byte; the last component may not be a symbolic link unless `flags` only read.
+    pub fn open(path: &[u8], flags: usize) -> Result<Self, Errno> {
+        if path.last() != Some(&0) {
+            return Err(Errno::INVAL);
+        }
+        let flags = if flags == Self::READ { flags } else { flags | Self::NO_FOLLOW };
+        // SAFETY: the path is zero-terminated and only read.
+        let fd = check(unsafe { syscall(number::OPENAT, [Self::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0o600, 0, 0]) })?;
+        Ok(Self(fd as i32))
+    }
+
+    /// The descriptor's number.
+    pub fn number(&self) -> i32 {
+        self.0
+    }
+
+    /// Reads up to `buffer.len()` bytes at the file's position.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            // SAFETY: the kernel writes at most `len` bytes into a buffer that is ours.
+            let result = check(unsafe { syscall(number::READ, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) });
+            if result != Err(Errno::INTR) {
+                return result;
+            }
+        }
+    }
+
+    /// Reads up to `buffer.len()` bytes at `offset`.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        // SAFETY: as in `read`.
+        check(unsafe { syscall(number::PREAD64, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0]) })
+    }
+
+    /// Writes the bytes at `offset`.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
+        // SAFETY: the kernel only reads the bytes.
+        check(unsafe { syscall(number::PWRITE64, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), offset as usize, 0, 0]) })
+    }
+
+    /// Allocates the file's blocks in a range, growing the file, so that no later write to it can fail for want of space.
+    pub fn allocate(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        loop {
+            // SAFETY: no memory is involved.
+            let result = check(unsafe { syscall(number::FALLOCATE, [self.0 as usize, 0, offset as usize, length as usize, 0, 0]) });
+            if result != Err(Errno::INTR) {
+                return result.map(drop);
+            }
+        }
+    }
+
+    /// Directory entries as the kernel packs them (`struct linux_dirent64`).
+    pub fn read_directory(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the kernel writes at most `len` bytes into a buffer that is ours.
+        check(unsafe { syscall(number::GETDENTS64, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) })
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours and closed once.
+        unsafe { syscall(number::CLOSE, [self.0 as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Target of a symbolic link whose path ends with a zero byte, such as `/proc/self/exe`; the bytes written to `buffer`.
+pub fn read_link<'a>(path: &[u8], buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    if path.last() != Some(&0) {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the path is zero-terminated; the kernel writes at most `len` bytes into a buffer that is ours.
+    let length = check(unsafe {
+        syscall(
+            number::READLINKAT,
+            [File::AT_FDCWD as usize, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0],
+        )
+    })?;
+    buffer.get(..length).ok_or(Errno::INVAL)
+}
+
+/// This process.
+pub fn getpid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { syscall(number::GETPID, [0; 6]) as u32 }
+}
+
+/// The parent of this process.
+pub fn getppid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { syscall(number::GETPPID, [0; 6]) as u32 }
+}
+
+/// The calling thread.
+pub fn gettid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { syscall(number::GETTID, [0; 6]) as u32 }
+}
+
+/// Lets other threads run.
+pub fn yield_now() {
+    // SAFETY: no arguments.
+    unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
+}
+
+/// The calling thread's name (comm), zero-padded.
+pub fn thread_name() -> [u8; 16] {
+    const PR_GET_NAME: usize = 16;
+    let mut name = [0; 16];
+    // SAFETY: the kernel writes at most 16 bytes.
+    unsafe { syscall(number::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    name
+}
+
+/// Nanoseconds of a clock; 0 if the clock is gone (a thread that ended).
+pub fn clock_ns(clock: i32) -> u64 {
+    let mut time = [0_i64; 2];
+    // SAFETY: the kernel writes one timespec.
+    let result = unsafe { syscall(number::CLOCK_GETTIME, [clock as usize, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    if result != 0 {
+        return 0;
+    }
+    let [seconds, nanos] = time;
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanos as u64)
+}
+
+/// Whether the page at `address` can be read: a signal mask read from it, with an operation that does not exist, is refused either way,
+/// as EFAULT or as EINVAL. Changes nothing.
+pub fn is_readable(address: u64) -> bool {
+    const NO_SUCH_OPERATION: usize = 0x7fff;
+    // SAFETY: the kernel checks the address itself, and an unknown operation never changes the mask.
+    let result =
+        check(unsafe { syscall(number::RT_SIGPROCMASK, [NO_SUCH_OPERATION, (address & !7) as usize, 0, 8, 0, 0]) });
+    result == Err(Errno::INVAL)
+}
+
+/// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read.
+pub fn copy_memory(address: u64, buffer: &mut [u8]) -> usize {
+    let local = [buffer.as_mut_ptr() as usize, buffer.len()];
+    let remote = [address as usize, buffer.len()];
+    // SAFETY: the kernel writes into `buffer` alone, and checks the remote address itself.
+    let result = check(unsafe {
+        syscall(number::PROCESS_VM_READV, [getpid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0])
+    });
+    result.unwrap_or(0)
+}
+
+/// Bits of memory protection and of mapping flags that [`map`] takes.
+pub mod mm {
+    /// Pages may be read.
+    pub const READ: usize = 1;
+    /// Pages may be read and written.
+    pub const READ_WRITE: usize = 3;
+    /// Shared with other processes that map the file.
+    pub const SHARED: usize = 1;
+    /// Private, not a file, no swap reserved.
+    pub const ANONYMOUS: usize = 0x2 | 0x20 | 0x4000;
+    /// Advice: zero the pages in a child after fork.
+    pub const WIPE_ON_FORK: usize = 18;
+}
+
+/// Maps memory; `file` gives it its content.
+pub fn map(length: usize, protection: usize, flags: usize, file: Option<&File>) -> Result<*mut u8, Errno> {
+    let fd = file.map_or(usize::MAX, |f| f.0 as usize);
+    // SAFETY: the kernel chooses an address where nothing is mapped.
+    check(unsafe { syscall(number::MMAP, [0, length, protection, flags, fd, 0]) }).map(|address| address as *mut u8)
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+/// The range was mapped by [`map`], and nothing refers to it any more.
+pub unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: the caller gives up the range.
+    unsafe { syscall(number::MUNMAP, [address as usize, length, 0, 0, 0, 0]) };
+}
+
+/// Gives advice about mapped memory.
+///
+/// # Safety
+/// The range was mapped by [`map`], and the advice does not discard anything that is still needed.
+pub unsafe fn advise(address: *mut u8, length: usize, advice: usize) -> Result<(), Errno> {
+    // SAFETY: as the caller promises.
+    check(unsafe { syscall(number::MADVISE, [address as usize, length, advice, 0, 0, 0]) }).map(drop)
+}
+
+/// Sends a signal to a thread of this process.
+pub fn tgkill(tid: u32, signal: i32) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    check(unsafe { syscall(number::TGKILL, [getpid() as usize, tid as usize, signal as usize, 0, 0, 0]) }).map(drop)
+}
+
+/// A timer that sends `signal` to the thread `tid` on ticks of that thread's CPU clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTimer(i32);
+
+impl CpuTimer {
+    /// Makes the timer and starts it: one signal every `period_ns` of CPU time of `tid`, the first after `first_ns`.
+    ///
+    /// `value` comes back in the signal's `si_value`.
+    pub fn start(tid: u32, signal: i32, value: usize, first_ns: u64, period_ns: u64) -> Result<Self, Errno> {
+        const SIGEV_THREAD_ID: i32 = 4;
+        // struct sigevent: value, signo, notify, tid, padding to 64 bytes.
+        let notify = u64::from(signal as u32) | ((SIGEV_THREAD_ID as u64) << 32);
+        let event = [value as u64, notify, u64::from(tid), 0, 0, 0, 0, 0];
+        let mut id = 0_i32;
+        // SAFETY: the kernel reads one sigevent and writes one timer id.
+        check(unsafe {
+            syscall(
+                number::TIMER_CREATE,
+                [thread_cpu_clock(tid) as usize, event.as_ptr() as usize, &raw mut id as usize, 0, 0, 0],
+            )
+        })?;
+        let timer = Self(id);
+        let period = [(period_ns / 1_000_000_000) as i64, (period_ns % 1_000_000_000) as i64];
+        let first = [(first_ns / 1_000_000_000) as i64, (first_ns % 1_000_000_000) as i64];
+        let spec = [period, first];
+        // SAFETY: the kernel reads one itimerspec.
+        let result = check(unsafe { syscall(number::TIMER_SETTIME, [id as usize, 0, spec.as_ptr() as usize, 0, 0, 0]) });
+        if let Err(error) = result {
+            timer.delete();
+            return Err(error);
+        }
+        Ok(timer)
+    }
+
+    /// Ends the timer.
+    pub fn delete(self) {
+        // SAFETY: no memory is involved.
+        unsafe { syscall(number::TIMER_DELETE, [self.0 as usize, 0, 0, 0, 0, 0]) };
+    }
+
+    /// The kernel's number for it.
+    pub fn id(self) -> i32 {
+        self.0
+    }
+
+    /// The timer with this number, made by [`CpuTimer::start`] in this process.
+    pub fn from_id(id: i32) -> Self {
+        Self(id)
+    }
+}
+
+/// The clock id of a thread's CPU time, of any thread of this process (clock_gettime(2), per-thread scheduler clock).
+pub const fn thread_cpu_clock(tid: u32) -> i32 {
+    (!(tid as i32) << 3) | 6
+}

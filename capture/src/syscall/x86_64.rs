@@ -1,0 +1,59 @@
+//! The system-call instruction and its numbers on x86_64.
+#![allow(unsafe_code)]
+
+use core::arch::asm;
+
+/// Makes a system call with up to six arguments.
+///
+/// # Safety
+/// As the call demands of its arguments.
+#[inline]
+pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: the kernel keeps every register but rax, rcx and r11; memory effects are the caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            in("r8") e,
+            in("r9") f,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// System-call numbers.
+#[allow(missing_docs, reason = "each is the number of the call of that name")]
+pub mod number {
+    pub const READ: usize = 0;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const PREAD64: usize = 17;
+    pub const PWRITE64: usize = 18;
+    pub const SCHED_YIELD: usize = 24;
+    pub const MADVISE: usize = 28;
+    pub const GETPID: usize = 39;
+    pub const GETPPID: usize = 110;
+    pub const PRCTL: usize = 157;
+    pub const GETTID: usize = 186;
+    pub const GETDENTS64: usize = 217;
+    pub const TIMER_CREATE: usize = 222;
+    pub const TIMER_SETTIME: usize = 223;
+    pub const TIMER_DELETE: usize = 226;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const TGKILL: usize = 234;
+    pub const OPENAT: usize = 257;
+    pub const READLINKAT: usize = 267;
+    pub const FALLOCATE: usize = 285;
+    pub const PROCESS_VM_READV: usize = 310;
+}

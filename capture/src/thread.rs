@@ -1,0 +1,437 @@
+//! What the recorder keeps of each thread.
+//!
+//! Called from: hooks and handlers of the thread itself; `each` from the recorder's threads. States live in mappings of their own that the kernel wipes
+//! in a child after fork, so that a child, even one made by a raw `clone`, finds itself unregistered instead of writing into its parent's store.
+//!
+//! # Ownership    A state belongs to the thread whose word (`tls`) points to it. `hook` is used under the [`Inside`] guard, `handler` in the tick
+//! handler (whose signal is masked there).
+//! # Orderings    Take a state: `status` compare-exchange (Acquire). Retire it: `status.store(Release)`.
+#![allow(unsafe_code)]
+
+use crate::region::{self, Cursor, SharedCursor};
+use crate::stack::Bounds;
+use crate::syscall::{self, map, mm};
+use crate::tls;
+use crate::tree::Tree;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use layout::{ChunkKind, Function, Lost, RecordId, Thread};
+
+/// Frames of one stack that are kept.
+pub const MAX_FRAMES: usize = 4096;
+/// Threads alive at a time.
+const MAX_THREADS: usize = 8192;
+/// Threads that get a record of their own; later ones take over the record of an ended thread of the same name.
+const OWN_RECORDS: u32 = 1024;
+
+/// The thread is the recorder's own: nothing of it is recorded.
+const IGNORED: usize = 1;
+/// The thread ended, or could not be registered: counted with the process.
+const UNREGISTERED: usize = 2;
+
+const FREE: u32 = 0;
+const LIVE: u32 = 1;
+const RETIRED: u32 = 2;
+
+static STATES: AtomicPtr<AtomicPtr<ThreadState>> = AtomicPtr::new(core::ptr::null_mut());
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static RECORDS: SharedCursor = SharedCursor::new();
+static RECORD_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Function called for each newly registered thread, to set its exit hook.
+static ON_REGISTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Function called in a child after fork that was noticed by its wiped memory.
+static ON_CHILD: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What one context of a thread uses: its allocation hook or its handler.
+#[derive(Debug)]
+pub struct Recording {
+    /// Call tree of this context.
+    pub tree: Tree,
+    /// Log of single time samples.
+    pub log: Cursor,
+    /// Frames of the stack being captured, leaf first, as [`layout::Frame`] bits.
+    pub frames: [u64; MAX_FRAMES],
+    /// Frames used.
+    pub depth: usize,
+}
+
+/// State of one thread.
+#[derive(Debug)]
+pub struct ThreadState {
+    record: AtomicPtr<Thread>,
+    record_id: AtomicU32,
+    status: AtomicU32,
+    inside: AtomicU32,
+    tid: AtomicU32,
+    stack_low: AtomicU64,
+    stack_high: AtomicU64,
+    /// Bytes until the next sampled allocation.
+    pub countdown: AtomicU64,
+    /// State of the thread's random numbers.
+    pub random: AtomicU64,
+    /// The sampling interval for which `countdown` was drawn.
+    pub interval: AtomicU64,
+    /// Allocations sampled so far: tells a temporary allocation.
+    pub allocations: AtomicU64,
+    /// CPU clock at the last sample.
+    pub sampled_cpu_ns: AtomicU64,
+    /// Leaf node of the last CPU sample, for the tail.
+    pub last_node: AtomicU32,
+    /// The thread's CPU timer plus one; 0: none.
+    pub timer: AtomicI32,
+    hook: UnsafeCell<Recording>,
+    handler: UnsafeCell<Recording>,
+}
+
+// SAFETY: the cells are used by the owning thread alone, as the module's `Ownership` says; everything else is atomic.
+unsafe impl Sync for ThreadState {}
+
+/// The calling thread, as a hook sees it.
+#[derive(Clone, Copy, Debug)]
+pub enum Current {
+    /// Registered.
+    Known(&'static ThreadState),
+    /// The recorder's own thread.
+    Ignored,
+    /// Counted with the process alone.
+    Unregistered,
+}
+
+/// The calling thread; registers it the first time.
+#[inline(always)]
+pub fn current() -> Current {
+    let word = tls::get();
+    if word > UNREGISTERED {
+        // SAFETY: such a word is the address of a state, which is never unmapped.
+        let state = unsafe { &*(word as *const ThreadState) };
+        // In a child after fork the state was wiped.
+        if !state.record.load(Ordering::Relaxed).is_null() {
+            return Current::Known(state);
+        }
+    }
+    current_slow(word)
+}
+
+#[cold]
+fn current_slow(word: usize) -> Current {
+    match word {
+        IGNORED => Current::Ignored,
+        UNREGISTERED => Current::Unregistered,
+        0 => register().map_or(Current::Unregistered, Current::Known),
+        _ => {
+            // The state is there but empty: this is a child that nobody announced.
+            tls::set(UNREGISTERED);
+            let function = ON_CHILD.load(Ordering::Acquire);
+            if !function.is_null() {
+                // SAFETY: `set_on_child` stored a function of this type.
+                unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
+            }
+            tls::set(0);
+            register().map_or(Current::Unregistered, Current::Known)
+        }
+    }
+}
+
+/// Sets the function that gives a child after fork a store of its own, or none. Called in the child before anything is recorded there.
+pub fn set_on_child(function: fn()) {
+    ON_CHILD.store(function as *mut (), Ordering::Release);
+}
+
+/// Marks the calling thread as the recorder's own.
+pub fn ignore_current() {
+    retire_current();
+    tls::set(IGNORED);
+}
+
+/// Sets the function that is called on each thread when it is registered.
+pub fn set_on_register(function: fn()) {
+    ON_REGISTER.store(function as *mut (), Ordering::Release);
+}
+
+/// Registers the calling thread. `None` if there is no store, or no room.
+fn register() -> Option<&'static ThreadState> {
+    region::header()?;
+    // Whatever follows may come back here through a hook; then the thread counts as unregistered for a moment.
+    tls::set(UNREGISTERED);
+    let name = syscall::thread_name();
+    let state = take_state(&name)?;
+    state.tid.store(syscall::gettid(), Ordering::Relaxed);
+    let here = 0_u64;
+    let bounds = Bounds::of_current_thread(&raw const here as u64);
+    state.stack_low.store(bounds.low, Ordering::Relaxed);
+    state.stack_high.store(bounds.high, Ordering::Relaxed);
+    state.inside.store(0, Ordering::Relaxed);
+    let seed = (state as *const ThreadState as u64) ^ u64::from(syscall::gettid()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    state.random.store(seed ^ crate::clock::monotonic_ns() | 1, Ordering::Relaxed);
+    state.interval.store(0, Ordering::Relaxed);
+    state.sampled_cpu_ns.store(0, Ordering::Relaxed);
+    state.last_node.store(0, Ordering::Relaxed);
+    state.timer.store(0, Ordering::Relaxed);
+    tls::set(state as *const ThreadState as usize);
+    let function = ON_REGISTER.load(Ordering::Acquire);
+    if !function.is_null() {
+        // SAFETY: `set_on_register` stored a function of this type.
+        unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
+    }
+    Some(state)
+}
+
+fn states() -> &'static [AtomicPtr<ThreadState>] {
+    let base = STATES.load(Ordering::Acquire);
+    if base.is_null() {
+        return &[];
+    }
+    // SAFETY: the array has MAX_THREADS zeroed pointers and is never unmapped.
+    unsafe { core::slice::from_raw_parts(base, COUNT.load(Ordering::Acquire).min(MAX_THREADS)) }
+}
+
+fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
+    let own_record = RECORD_COUNT.load(Ordering::Relaxed) < OWN_RECORDS;
+    let mut candidate = None;
+    for slot in states() {
+        // SAFETY: published states are never unmapped.
+        let Some(state) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else { continue };
+        let status = state.status.load(Ordering::Relaxed);
+        if status == LIVE {
+            continue;
+        }
+        let adopt = status == RETIRED && !own_record && has_name(state, name);
+        if adopt && state.status.compare_exchange(RETIRED, LIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            let record = state.record.load(Ordering::Relaxed);
+            // SAFETY: a retired state keeps its record.
+            if let Some(record) = unsafe { record.as_ref() } {
+                record.tid.store(0, Ordering::Relaxed);
+                record.alive.store(1, Ordering::Relaxed);
+                region::add_own_u32(&record.adopted, 1);
+                return Some(state);
+            }
+        }
+        candidate = candidate.or(Some((state, status)));
+    }
+    let state = match candidate {
+        Some((state, status))
+            if state.status.compare_exchange(status, LIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() =>
+        {
+            for recording in [&state.hook, &state.handler] {
+                // SAFETY: the state was taken by this thread, so both cells are its own. A free state was wiped by a fork; a retired one still
+                // has the index of its tree.
+                unsafe {
+                    let tree = &raw mut (*recording.get()).tree;
+                    if status == RETIRED {
+                        core::ptr::drop_in_place(tree);
+                    }
+                    core::ptr::write(tree, Tree::new());
+                    (*recording.get()).log = Cursor::new();
+                }
+            }
+            state
+        }
+        _ => new_state()?,
+    };
+    let Some(id) = new_record(name) else {
+        state.status.store(FREE, Ordering::Release);
+        region::lose(Lost::NoThread, 1, 0);
+        return None;
+    };
+    state.record_id.store(id.0, Ordering::Relaxed);
+    // SAFETY: just allocated for a thread.
+    state.record.store(core::ptr::from_ref(unsafe { region::record::<Thread>(id) }).cast_mut(), Ordering::Release);
+    Some(state)
+}
+
+fn has_name(state: &ThreadState, name: &[u8; 16]) -> bool {
+    // SAFETY: a state's record lies in the store, which stays mapped.
+    let Some(record) = (unsafe { state.record.load(Ordering::Relaxed).as_ref() }) else { return false };
+    let mut words = name.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_ne_bytes));
+    record.name.iter().all(|word| Some(word.load(Ordering::Relaxed)) == words.next())
+}
+
+fn new_record(name: &[u8; 16]) -> Option<RecordId> {
+    let id = RECORDS.allocate(ChunkKind::Threads, size_of::<Thread>())?;
+    RECORD_COUNT.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: just allocated for a thread.
+    let record: &Thread = unsafe { region::record(id) };
+    record.tid.store(syscall::gettid(), Ordering::Relaxed);
+    region::store_bytes(&record.name, name);
+    record.alive.store(1, Ordering::Relaxed);
+    record.used.store(1, Ordering::Release);
+    Some(id)
+}
+
+fn new_state() -> Option<&'static ThreadState> {
+    let mut base = STATES.load(Ordering::Acquire);
+    if base.is_null() {
+        let new = map(MAX_THREADS * size_of::<*mut ()>(), mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
+        // Two threads may come here at once: the loser's array stays behind, a few untouched pages of address space.
+        let _ = STATES.compare_exchange(core::ptr::null_mut(), new.cast(), Ordering::AcqRel, Ordering::Acquire);
+        base = STATES.load(Ordering::Acquire);
+    }
+    let length = size_of::<ThreadState>().next_multiple_of(4096);
+    let memory = map(length, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
+    // Without this advice (kernels before 4.14) the fork handler alone tells a child.
+    // SAFETY: freshly mapped, nothing in it is needed by a child.
+    let _ = unsafe { syscall::advise(memory, length, mm::WIPE_ON_FORK) };
+    // SAFETY: zeroed memory is a valid state: null pointers, zero counters, empty trees (`Option<Mapping>` of a null address is `None`).
+    let state = unsafe {
+        let state = memory.cast::<ThreadState>();
+        core::ptr::write(&raw mut (*(*state).hook.get()).tree, Tree::new());
+        core::ptr::write(&raw mut (*(*state).handler.get()).tree, Tree::new());
+        &*state
+    };
+    state.status.store(LIVE, Ordering::Relaxed);
+    let index = COUNT.fetch_add(1, Ordering::AcqRel);
+    if index >= MAX_THREADS {
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        region::lose(Lost::NoThread, 1, 0);
+        return None;
+    }
+    // SAFETY: below the array's length.
+    unsafe { (*base.add(index)).store(memory.cast(), Ordering::Release) };
+    Some(state)
+}
+
+/// The calling thread ends: its record stays, its state can be taken by another thread.
+pub fn retire_current() {
+    let word = tls::get();
+    if word > UNREGISTERED {
+        tls::set(UNREGISTERED);
+        // SAFETY: such a word is the address of a state, which is never unmapped.
+        let state = unsafe { &*(word as *const ThreadState) };
+        if let Some(record) = state.thread_record() {
+            region::store_bytes(&record.name, &syscall::thread_name());
+            record.alive.store(0, Ordering::Relaxed);
+            state.status.store(RETIRED, Ordering::Release);
+        }
+    }
+}
+
+/// In a child after fork: no thread is registered, not even this one.
+pub fn reset_all() {
+    for slot in states() {
+        // SAFETY: published states are never unmapped; their threads do not exist here.
+        if let Some(state) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
+            state.record.store(core::ptr::null_mut(), Ordering::Relaxed);
+            state.status.store(FREE, Ordering::Relaxed);
+        }
+    }
+    RECORDS.reset();
+    RECORD_COUNT.store(0, Ordering::Relaxed);
+    if tls::get() != IGNORED {
+        tls::set(0);
+    }
+}
+
+/// Calls `visit` for every registered thread that has not ended.
+pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
+    for slot in states() {
+        // SAFETY: published states are never unmapped.
+        if let Some(state) = unsafe { slot.load(Ordering::Acquire).as_ref() }
+            && state.status.load(Ordering::Acquire) == LIVE
+            && !state.record.load(Ordering::Relaxed).is_null()
+        {
+            visit(state);
+        }
+    }
+}
+
+impl ThreadState {
+    /// Kernel thread id.
+    pub fn tid(&self) -> u32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// The thread's record in the store; `None` in a child after fork.
+    #[inline]
+    pub fn thread_record(&self) -> Option<&'static Thread> {
+        // SAFETY: records stay mapped while the store is.
+        unsafe { self.record.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Id of that record.
+    #[inline]
+    pub fn record_id(&self) -> RecordId {
+        RecordId(self.record_id.load(Ordering::Relaxed))
+    }
+
+    /// Range of the thread's stack.
+    #[inline]
+    pub fn stack(&self) -> Bounds {
+        Bounds { low: self.stack_low.load(Ordering::Relaxed), high: self.stack_high.load(Ordering::Relaxed) }
+    }
+
+    /// Counts a call of an allocation function by this thread.
+    #[inline(always)]
+    pub fn count(&self, function: Function, bytes: u64) {
+        let record = self.record.load(Ordering::Relaxed);
+        // SAFETY: not null for a `Known` thread; records stay mapped while the store is.
+        if let Some(record) = unsafe { record.as_ref() } {
+            if let Some(calls) = record.calls.get(function as usize) {
+                region::add_own(calls, 1);
+            }
+            if let Some(sum) = record.bytes.get(function as usize) {
+                region::add_own(sum, bytes);
+            }
+        }
+    }
+
+    /// Enters the recorder from an allocation hook of this thread; `None` if the thread is inside already (an allocation of the recorder itself, or of a
+    /// signal handler that interrupted it).
+    #[inline]
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        if self.inside.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        self.inside.store(1, Ordering::Relaxed);
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        Some(Inside { state: self })
+    }
+
+    /// What the tick handler of this thread uses.
+    ///
+    /// # Safety
+    /// Called in the tick handler on this thread, with its signal masked, or while the thread cannot get one.
+    #[allow(clippy::mut_from_ref, reason = "the cell belongs to one context")]
+    pub unsafe fn handler(&self) -> &mut Recording {
+        // SAFETY: one context uses it, as the caller promises.
+        unsafe { &mut *self.handler.get() }
+    }
+}
+
+/// Counts a call made by a thread without a record.
+#[cold]
+pub fn count_unregistered(function: Function, bytes: u64) {
+    let Some(header) = region::header() else { return };
+    if let Some(calls) = header.calls.get(function as usize) {
+        calls.fetch_add(1, Ordering::Relaxed);
+    }
+    if let Some(sum) = header.bytes.get(function as usize) {
+        sum.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Proof that the calling thread is inside the recorder: what it allocates now is the recorder's own.
+#[derive(Debug)]
+pub struct Inside<'a> {
+    state: &'a ThreadState,
+}
+
+impl Inside<'_> {
+    /// What the thread's allocation hook uses.
+    pub fn recording(&mut self) -> &mut Recording {
+        // SAFETY: the guard is exclusive for its thread, and the handler has a recording of its own.
+        unsafe { &mut *self.state.hook.get() }
+    }
+
+    /// The thread.
+    pub fn state(&self) -> &ThreadState {
+        self.state
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        self.state.inside.store(0, Ordering::Relaxed);
+    }
+}

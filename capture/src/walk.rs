@@ -1,0 +1,91 @@
+//! Capturing a stack: walk, name each frame's module, enter the frames into the thread's tree.
+//!
+//! Called from: hooks and handlers, each with its own [`Recording`]. May: read the walked stack, probe pages; in a hook also build tables.
+//! When a stack cannot be walked to its root, what was found is kept below a frame that names the reason.
+
+use crate::modules;
+use crate::rules::{self, Context};
+use crate::stack::{Bounds, StackMemory};
+use crate::thread::{MAX_FRAMES, Recording};
+use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root, Truncated};
+use unwind::arch::Registers;
+use unwind::{FrameAddress, Rule, Rules, Step, Walker};
+
+struct Cached(Context);
+
+impl Rules for Cached {
+    type Tag = ModuleIndex;
+
+    #[inline]
+    fn lookup(&mut self, address: FrameAddress) -> (Rule, ModuleIndex) {
+        let found = rules::resolve(address.for_lookup(), self.0);
+        (found.rule, found.module)
+    }
+}
+
+/// Walks the calling thread's stack from `at`, with these registers, into `recording.frames`, leaf first. A reason for an early end is the last frame.
+pub fn capture(recording: &mut Recording, stack: Bounds, at: FrameAddress, registers: Registers, context: Context) {
+    if context == Context::Hook && modules::is_stale() {
+        modules::refresh();
+    }
+    let memory = StackMemory::new(stack, registers.sp);
+    let mut walker = match at {
+        FrameAddress::Instruction(_) => Walker::at_instruction(registers, Cached(context), memory),
+        FrameAddress::ReturnAddress(_) => Walker::at_return_address(registers, Cached(context), memory),
+    };
+    recording.depth = 0;
+    loop {
+        let frame = match walker.advance() {
+            Step::Frame(address, module) => {
+                // One word is kept for the reason of an early end.
+                if recording.depth >= MAX_FRAMES - 1 {
+                    push(recording, Frame::pseudo(Pseudo::Truncated(Truncated::TooDeep)));
+                    return;
+                }
+                match address {
+                    FrameAddress::Instruction(avma) => Frame::instruction(module, avma),
+                    FrameAddress::ReturnAddress(avma) => Frame::return_address(module, avma),
+                }
+            }
+            Step::End(Ok(())) => return,
+            Step::End(Err(reason)) => {
+                push(recording, Frame::pseudo(Pseudo::Truncated(reason_of(reason))));
+                return;
+            }
+        };
+        if !modules::is_own(frame.module()) {
+            push(recording, frame);
+        }
+    }
+}
+
+#[inline]
+fn push(recording: &mut Recording, frame: Frame) {
+    if let Some(slot) = recording.frames.get_mut(recording.depth) {
+        *slot = frame.to_bits();
+        recording.depth += 1;
+    }
+}
+
+fn reason_of(reason: unwind::Truncated) -> Truncated {
+    match reason {
+        unwind::Truncated::NoTable => Truncated::NoTable,
+        unwind::Truncated::UnsupportedRule => Truncated::UnsupportedRule,
+        unwind::Truncated::StackUnreadable => Truncated::StackUnreadable,
+        unwind::Truncated::NoProgress => Truncated::NoProgress,
+        unwind::Truncated::FramePointerUnknown => Truncated::FramePointerUnknown,
+    }
+}
+
+/// Enters the captured frames into the recording's tree, with `leaf` below them; the leaf's node, or `None` if the store is full.
+pub fn intern(recording: &mut Recording, root: Root, thread: RecordId, leaf: Option<Frame>) -> Option<RecordId> {
+    let Recording { tree, frames, depth, .. } = recording;
+    let mut node = tree.root(root, thread)?;
+    for frame in frames.get(..*depth)?.iter().rev() {
+        node = tree.child(node, Frame::from_bits(*frame))?;
+    }
+    match leaf {
+        Some(leaf) => tree.child(node, leaf),
+        None => Some(node),
+    }
+}

@@ -1,0 +1,78 @@
+//! `pthread_create`, so that threads are known from their first instruction, and the next `dlclose`.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use profile_recorder::preload;
+
+type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// What a new thread shall run; lives in the recorder's own heap until the thread takes it.
+struct Begin {
+    start: Start,
+    argument: *mut c_void,
+}
+
+/// The next function of a name, looked up once.
+fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let mut function = slot.load(Ordering::Acquire);
+    if function.is_null() {
+        // SAFETY: the name is zero-terminated.
+        function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        slot.store(function, Ordering::Release);
+    }
+    function
+}
+
+/// `dlclose` behind ours.
+pub(crate) unsafe fn next_dlclose(handle: *mut c_void) -> c_int {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let function = next(&NEXT, c"dlclose");
+    if function.is_null() {
+        return -1;
+    }
+    // SAFETY: the symbol of that name has this type.
+    unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(function)(handle) }
+}
+
+/// First function of every thread. May be unwound through: by `pthread_exit`, by cancellation.
+unsafe extern "C-unwind" fn begin(begin: *mut c_void) -> *mut c_void {
+    // SAFETY: made by `pthread_create` below for this thread alone.
+    let Begin { start, argument } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
+    preload::thread_starts();
+    // SAFETY: what the host asked for.
+    unsafe { start(argument) }
+}
+
+/// `pthread_create` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    type Create =
+        unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
+    let function = next(&NEXT, c"pthread_create");
+    if function.is_null() {
+        return libc::EAGAIN;
+    }
+    // SAFETY: the symbol of that name has this type.
+    let create = unsafe { core::mem::transmute::<*mut c_void, Create>(function) };
+    if !preload::records_threads() {
+        // SAFETY: as the host calls it.
+        return unsafe { create(thread, attributes, start, argument) };
+    }
+    let packed = Box::into_raw(Box::new(Begin { start, argument }));
+    // SAFETY: as the host calls it; `begin` takes the box over.
+    let result = unsafe { create(thread, attributes, begin, packed.cast()) };
+    if result != 0 {
+        // SAFETY: no thread was made, so nobody took it.
+        drop(unsafe { Box::from_raw(packed) });
+    }
+    result
+}

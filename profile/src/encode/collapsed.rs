@@ -1,0 +1,49 @@
+//! Collapsed stacks: a line for each, root first, `main;parse;malloc 12`.
+//!
+//! Readers: `flamegraph.pl`, inferno, speedscope, Firefox Profiler. One column of the profile is written. Samples of the same names are
+//! added up; the order of the lines is that of the names. Stacks whose sum is zero are left out; a sum can be negative in a difference,
+//! which not every reader takes. Comments come first, after `# `.
+
+use super::{folded_name, one_line};
+use crate::named::{Prefix, Tree};
+use crate::{Options, Profile, Symbols};
+use std::io::{self, Write};
+
+/// Writes the profile.
+///
+/// When the profile holds several processes, the first frame names the process. With [`Options::thread_frames`] the next one names the
+/// thread.
+pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let column = options.column(profile)?;
+    let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
+    let tree = Tree::new(profile, symbols, prefix, folded_name);
+    let own = tree.own_values(profile, column);
+    let mut out = io::BufWriter::with_capacity(1 << 16, out);
+    for comment in &profile.comments {
+        writeln!(out, "# {}", one_line(comment))?;
+    }
+    lines(&tree, &own, |line| out.write_all(line.as_bytes()))?;
+    out.flush()
+}
+
+/// Passes on a line, with its line break, for each node whose own value is not zero.
+pub(super) fn lines(tree: &Tree, own: &[i64], mut each: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+    let mut line = String::new();
+    // Where the name at each depth of the current path ends.
+    let mut ends: Vec<usize> = vec![0];
+    for (node, depth) in tree.depth_first() {
+        ends.truncate(depth);
+        line.truncate(ends[depth - 1]);
+        if depth > 1 {
+            line.push(';');
+        }
+        line.push_str(tree.name(node));
+        ends.push(line.len());
+        let value = own[node as usize];
+        if value != 0 {
+            line.push_str(&format!(" {value}\n"));
+            each(&line)?;
+        }
+    }
+    Ok(())
+}

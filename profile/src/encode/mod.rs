@@ -1,0 +1,85 @@
+//! Formats out: one pure function in one file each.
+
+pub mod collapsed;
+pub mod html;
+pub mod json;
+pub mod perf;
+pub mod pprof;
+pub mod svg;
+
+use crate::Profile;
+use std::borrow::Cow;
+use std::io;
+
+/// What the formats may be told. Each uses what concerns it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The column to show, for formats that show one; `None`: the profile's default. For others the one to show first.
+    pub sample_type: Option<usize>,
+    /// Title of flame graphs and pages.
+    pub title: Option<String>,
+    /// Begin each stack with a frame that names the thread, for formats that know no threads.
+    pub thread_frames: bool,
+}
+
+impl Options {
+    /// The column that these options ask for.
+    fn column(&self, profile: &Profile) -> io::Result<usize> {
+        match self.sample_type {
+            Some(column) if column >= profile.sample_types.len() => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the profile has {} sample types, not number {column}", profile.sample_types.len()),
+            )),
+            Some(column) => Ok(column),
+            None => Ok(profile.default_column()),
+        }
+    }
+}
+
+/// A text without line breaks and other control characters, each of which becomes a space.
+fn one_line(text: &str) -> Cow<'_, str> {
+    if text.contains(char::is_control) { Cow::Owned(text.replace(char::is_control, " ")) } else { Cow::Borrowed(text) }
+}
+
+/// A name as the folded formats can hold it: `;` separates frames, so it becomes `:`. A last word of digits would be read as a
+/// value, and a `#` at the beginning as a comment: a `_` keeps them apart.
+fn folded_name(name: &str) -> Cow<'_, str> {
+    let mut folded = match name.trim() {
+        "" => Cow::Borrowed("_"),
+        trimmed => one_line(trimmed),
+    };
+    if folded.contains(';') {
+        folded = Cow::Owned(folded.replace(';', ":"));
+    }
+    if let Some((before, last)) = folded.rsplit_once(char::is_whitespace)
+        && last.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+        && last.bytes().all(|c| c.is_ascii_digit() || c == b'.' || c == b'-')
+    {
+        folded = Cow::Owned(format!("{before}_{last}"));
+    }
+    if folded.starts_with('#') {
+        folded = Cow::Owned(format!("_{folded}"));
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_never_looks_like_more_than_one_frame_or_like_a_value() {
+        for (name, expected) in [
+            ("operator new(unsigned long)", "operator new(unsigned long)"),
+            ("a;b\nc", "a:b c"),
+            ("worker 3", "worker_3"),
+            ("worker 3.5", "worker_3.5"),
+            ("worker -3", "worker_-3"),
+            ("worker 3a", "worker 3a"),
+            ("# note", "_# note"),
+            (" ", "_"),
+        ] {
+            assert_eq!(folded_name(name), expected);
+        }
+    }
+}

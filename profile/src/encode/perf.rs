@@ -1,0 +1,182 @@
+//! The text that `perf script` prints.
+//!
+//! ```text
+//! worker 4711/4712 1700000000.123456:   10000000 cpu-clock:
+//!             55d0c0a01234 parse_json+0x34 (/usr/bin/app)
+//!             55d0c0a04321 main+0x21 (/usr/bin/app)
+//! ```
+//!
+//! The number before the event's name is the period: what the entry stands for, in the unit of the sample type. `perf report`,
+//! inferno and `stackcollapse-perf.pl` add periods up. speedscope and Firefox Profiler count entries instead, each as one sample: so
+//! there are as many entries as samples were taken, as long as the profile counts samples and they are not too many. Allocations have
+//! one entry a sample, and only readers that add periods up show their true weights.
+//!
+//! Entries have the time of their event where the profile holds events. Those without one begin with the profile, each thread's
+//! directly one after the other.
+//!
+//! Negative values, which a difference can have, cannot be expressed: they are left out, and a comment says how much that was.
+//!
+//! A frame without a symbol is `[unknown]` with its address and file, which is how readers know it. Frames that never had an address
+//! have the address 0. Inlined functions have lines of their own, with `(inlined)` in place of the file.
+
+use super::one_line;
+use crate::{Event, Frame, FrameId, Options, Profile, Sample, SampleType, StackId, Symbols, Thread, ThreadId};
+use rustc_hash::FxHashMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// More entries than this are never made of repeated samples.
+const MAX_REPEATED: i64 = 2_000_000;
+
+struct Entry {
+    thread: Option<ThreadId>,
+    unix_ns: i64,
+    period: i64,
+    stack: StackId,
+}
+
+/// Writes the profile.
+pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let column = options.column(profile)?;
+    let mut out = io::BufWriter::with_capacity(1 << 16, out);
+    for comment in &profile.comments {
+        writeln!(out, "# {}", one_line(comment))?;
+    }
+    let event = profile.sample_types.get(column).map_or("samples".into(), event_name);
+    let negative: i128 = profile.samples.iter().filter_map(|s| s.values.get(column)).map(|v| i128::from((*v).min(0))).sum();
+    if negative != 0 {
+        writeln!(out, "# negative values of {negative} {event} are left out")?;
+    }
+    let mut stacks = StackTexts { profile, symbols, frames: FxHashMap::default(), stacks: FxHashMap::default() };
+    let comms: Vec<String> = profile.threads.iter().map(comm).collect();
+    entries(profile, column, |entry| {
+        match entry.thread.and_then(|id| Some((profile.thread(id)?, &comms[id.index()]))) {
+            Some((Thread { pid, tid, .. }, comm)) => write!(out, "{comm} {pid}/{tid}")?,
+            None => write!(out, "[unknown] 0/0")?,
+        }
+        let micros = entry.unix_ns.max(0) / 1000;
+        writeln!(out, " {}.{:06}: {:>10} {event}: ", micros / 1_000_000, micros % 1_000_000, entry.period)?;
+        out.write_all(stacks.of(entry.stack).as_bytes())?;
+        out.write_all(b"\n")
+    })?;
+    out.flush()
+}
+
+/// The name of the events that make up a column.
+fn event_name(sample_type: &SampleType) -> String {
+    match (&*sample_type.kind, &*sample_type.unit) {
+        ("cpu", "nanoseconds") => "cpu-clock".into(),
+        ("wall", "nanoseconds") => "wall-clock".into(),
+        ("off_cpu", "nanoseconds") => "off-cpu".into(),
+        (kind, _) => kind.replace(|c: char| c.is_whitespace() || c.is_control() || c == ':', "_"),
+    }
+}
+
+/// A thread's name such that readers find where it ends: they take the first word of digits for the thread's number.
+fn comm(thread: &Thread) -> String {
+    let name = one_line(thread.name.trim());
+    let numeric = |word: &str| !word.is_empty() && word.bytes().all(|c| c.is_ascii_digit() || c == b'/');
+    match &*name {
+        "" => ":-1".into(),
+        name if numeric(name) => format!(":{name}"),
+        name if name.starts_with('#') || name.split(' ').any(numeric) => name.replace([' ', '#'], "_"),
+        name => name.to_owned(),
+    }
+}
+
+/// Every entry: events first, then what the samples hold beyond them.
+fn entries(profile: &Profile, column: usize, mut each: impl FnMut(&Entry) -> io::Result<()>) -> io::Result<()> {
+    // Events weigh in the last column.
+    let events: &[Event] = if column + 1 == profile.sample_types.len() { &profile.events } else { &[] };
+    let mut covered: FxHashMap<StackId, i128> = FxHashMap::default();
+    for event in events {
+        *covered.entry(event.stack).or_default() += i128::from(event.weight);
+        each(&Entry { thread: Some(event.thread), unix_ns: event.unix_ns, period: event.weight, stack: event.stack })?;
+    }
+    let counts = profile.sample_types.iter().position(|t| *t == SampleType::new("samples", "count"));
+    let counts = counts.filter(|counts| profile.total(*counts) <= MAX_REPEATED);
+    let advances = profile.sample_types.get(column).is_some_and(|t| t.unit == "nanoseconds");
+    let mut clocks: FxHashMap<Option<ThreadId>, i64> = FxHashMap::default();
+    for sample in &profile.samples {
+        let value = sample.values.get(column).copied().unwrap_or(0);
+        let rest = match covered.get_mut(&sample.stack) {
+            // Which thread of that stack the events belonged to does not matter for the sum.
+            Some(covered) => {
+                let used = (*covered).clamp(0, i128::from(value.max(0)));
+                *covered -= used;
+                value - used as i64
+            }
+            None => value,
+        };
+        if rest <= 0 {
+            continue;
+        }
+        let whole = rest == value;
+        let repeated = counts.filter(|_| whole).map_or(1, |counts| sample_count(sample, counts, rest));
+        let clock = clocks.entry(sample.thread).or_insert(profile.start_unix_ns);
+        for i in 0..repeated {
+            let period = rest / repeated + i64::from(i < rest % repeated);
+            each(&Entry { thread: sample.thread, unix_ns: *clock, period, stack: sample.stack })?;
+            if advances {
+                *clock = clock.saturating_add(period);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Number of entries for a sample, so that none has a period of zero.
+fn sample_count(sample: &Sample, counts: usize, value: i64) -> i64 {
+    sample.values.get(counts).copied().unwrap_or(1).min(value).max(1)
+}
+
+/// The lines of each stack, put together once.
+struct StackTexts<'a> {
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    frames: FxHashMap<FrameId, String>,
+    stacks: FxHashMap<StackId, String>,
+}
+
+impl StackTexts<'_> {
+    fn of(&mut self, stack: StackId) -> &str {
+        let (profile, symbols, frames) = (self.profile, self.symbols, &mut self.frames);
+        self.stacks.entry(stack).or_insert_with(|| {
+            let mut text = String::new();
+            for id in profile.stacks.frame_ids_leaf_first(stack) {
+                let frame = &profile.stacks.frames()[id.index()];
+                text.push_str(frames.entry(id).or_insert_with(|| lines(frame, profile, symbols)));
+            }
+            if text.is_empty() {
+                text = format!("\t{:>16x} {} ([unknown])\n", 0, crate::named::NO_STACK);
+            }
+            text
+        })
+    }
+}
+
+fn lines(frame: &Frame, profile: &Profile, symbols: &Symbols) -> String {
+    let (mapping, svma) = match frame {
+        Frame::Named(name) => {
+            return format!("\t{:>16x} {} ([unknown])\n", 0, one_line(name.trim()));
+        }
+        Frame::Address { mapping, svma, .. } => (mapping.and_then(|id| profile.mapping(id)), *svma),
+    };
+    let avma = mapping.map_or(svma.0, |m| m.to_avma(svma));
+    // Readers take what follows the last space for the file.
+    let path = mapping.map_or("[unknown]".into(), |m| one_line(&m.path).replace(' ', "\\040"));
+    let functions = symbols.get(frame);
+    let mut text = String::new();
+    for function in functions {
+        _ = write!(text, "\t{avma:>16x} {}", one_line(function.name.trim()));
+        match function.function_start {
+            _ if function.inlined => text.push_str(" (inlined)\n"),
+            Some(start) => _ = writeln!(text, "+{:#x} ({path})", svma.0.wrapping_sub(start.0)),
+            None => _ = writeln!(text, " ({path})"),
+        }
+    }
+    if functions.is_empty() {
+        _ = writeln!(text, "\t{avma:>16x} [unknown] ({path})");
+    }
+    text
+}

@@ -1,0 +1,135 @@
+//! A flame graph: one SVG that zooms and searches by itself.
+
+use super::{collapsed, folded_name, one_line};
+use crate::named::{Prefix, Tree};
+use crate::{Options, Profile, SampleType, Symbols};
+use inferno::flamegraph::color::{BackgroundColor, BasicPalette, MultiPalette, Palette};
+use inferno::flamegraph::{self, TextTruncateDirection};
+use std::io::{self, Write};
+
+/// Share of the whole below which a frame is not drawn: at a width of 1200, a tenth of a pixel.
+const MIN_SHARE: f64 = 0.0001;
+
+/// Writes the profile.
+///
+/// Negative sums, which a difference can have, have no width; they are left out and the subtitle says how much that was.
+pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let column = options.column(profile)?;
+    let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
+    let tree = Tree::new(profile, symbols, prefix, folded_name);
+    draw(&tree, profile, column, &title(profile, options), out)
+}
+
+/// The title asked for, or what is measured.
+pub(super) fn title(profile: &Profile, options: &Options) -> String {
+    match (&options.title, profile.threads.first()) {
+        (Some(title), _) => one_line(title).into_owned(),
+        (None, Some(thread)) if !thread.process.is_empty() && !profile.has_several_processes() => {
+            one_line(&thread.process).into_owned()
+        }
+        _ => "Profile".into(),
+    }
+}
+
+/// What a reader calls a column.
+pub(super) fn caption(sample_type: &SampleType) -> String {
+    match (&*sample_type.kind, &*sample_type.unit) {
+        ("alloc_objects", _) => "Allocations".into(),
+        ("alloc_space", _) => "Allocated bytes".into(),
+        ("inuse_objects", _) => "Live allocations".into(),
+        ("inuse_space", _) => "Live bytes".into(),
+        ("temporary_objects", _) => "Temporary allocations".into(),
+        ("cpu", "nanoseconds") => "CPU time".into(),
+        ("wall", "nanoseconds") => "Elapsed time".into(),
+        ("off_cpu", "nanoseconds") => "Off-CPU time".into(),
+        ("samples", "count") => "Samples".into(),
+        ("threads", "count") => "Threads".into(),
+        (kind, "count") => kind.replace('_', " "),
+        (kind, unit) => format!("{} ({unit})", kind.replace('_', " ")),
+    }
+}
+
+/// What stands after a number of a column, in the text of a frame.
+fn count_name(sample_type: &SampleType) -> String {
+    match (&*sample_type.kind, &*sample_type.unit) {
+        ("alloc_objects" | "inuse_objects" | "temporary_objects", _) => "allocations".into(),
+        (_, "nanoseconds") => "microseconds".into(),
+        (kind, "count") => kind.replace('_', " "),
+        (_, unit) => unit.into(),
+    }
+}
+
+pub(super) fn draw(tree: &Tree, profile: &Profile, column: usize, title: &str, out: &mut dyn Write) -> io::Result<()> {
+    let fallback = SampleType::new("samples", "count");
+    let sample_type = profile.sample_types.get(column).unwrap_or(&fallback);
+    let mut own = tree.own_values(profile, column);
+    let left_out: i128 = own.iter().filter(|v| **v < 0).map(|v| i128::from(*v)).sum();
+    own.iter_mut().for_each(|value| *value = (*value).max(0));
+    let halvings = halvings_to_fit(&own);
+    own.iter_mut().for_each(|value| *value >>= halvings);
+    fold_narrow(tree, &mut own);
+
+    let mut options = flamegraph::Options::default();
+    options.title = format!("{title}: {}", caption(sample_type));
+    let mut notes: Vec<String> = profile.comments.iter().take(3).map(|c| one_line(c).into_owned()).collect();
+    if left_out != 0 {
+        notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
+    }
+    options.subtitle = (!notes.is_empty()).then(|| notes.join("; "));
+    options.count_name = count_name(sample_type);
+    // Microseconds are what a person can read; the graph divides, so that no rounding adds up.
+    let unit = if sample_type.unit == "nanoseconds" { 0.001 } else { 1.0 };
+    options.factor = unit * f64::from(1_u32 << halvings);
+    options.name_type = "Function:".into();
+    options.colors = match (&*sample_type.kind, sample_type.is_memory()) {
+        (_, true) => Palette::Basic(BasicPalette::Mem),
+        ("wall" | "off_cpu", _) => Palette::Basic(BasicPalette::Io),
+        _ => Palette::Multi(MultiPalette::Rust),
+    };
+    options.bgcolors = "#ffffff".parse::<BackgroundColor>().ok();
+    options.deterministic = true;
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    options.font_size = 12;
+    options.frame_height = 17;
+    options.no_sort = true;
+
+    let mut lines = String::new();
+    collapsed::lines(tree, &own, |line| {
+        lines.push_str(line);
+        Ok(())
+    })?;
+    if lines.is_empty() {
+        lines.push_str("[nothing recorded] 1");
+        options.factor = 1e-9;
+    }
+    let mut out = io::BufWriter::with_capacity(1 << 16, out);
+    flamegraph::from_lines(&mut options, lines.lines(), &mut out)?;
+    out.flush()
+}
+
+/// How often values must be halved so that their sum can be expressed.
+fn halvings_to_fit(values: &[i64]) -> u32 {
+    let mut sum: i128 = values.iter().map(|v| i128::from(*v)).sum();
+    let mut halvings = 0;
+    while sum > i128::from(i64::MAX) && halvings < 31 {
+        sum >>= 1;
+        halvings += 1;
+    }
+    halvings
+}
+
+/// Gives the values of frames that would be too narrow to see to those below them: the picture is the same, and done sooner.
+fn fold_narrow(tree: &Tree, own: &mut [i64]) {
+    let totals = tree.totals(own);
+    let smallest = totals.first().copied().unwrap_or(0) as f64 * MIN_SHARE;
+    for node in (1..tree.len()).rev() {
+        if (totals[node] as f64) < smallest {
+            let parent = tree.parent(node as u32) as usize;
+            // A whole stack that is too narrow stays: there is nothing below that could stand for it.
+            if parent != 0 {
+                own[parent] = own[parent].saturating_add(own[node]);
+                own[node] = 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The stacks of a profile by name: what formats without addresses are made of.
+
+use crate::{FrameId, Profile, Sample, StackId, Stacks, Symbols, names};
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
+
+/// What stands for the name of a stack that has no frames.
+pub(crate) const NO_STACK: &str = "[no stack]";
+
+/// A node of [`Tree`]; every node comes after its parent.
+pub(crate) type NodeId = u32;
+
+#[derive(Clone, Copy)]
+struct Node {
+    parent: NodeId,
+    name: u32,
+}
+
+/// A prefix tree of names. Node 0 is its root, which has no name.
+pub(crate) struct Tree {
+    names: Vec<String>,
+    nodes: Vec<Node>,
+    /// The node of each sample.
+    pub(crate) of_sample: Vec<NodeId>,
+}
+
+/// Frames that stand before those of the stack.
+#[derive(Clone, Copy)]
+pub(crate) struct Prefix {
+    pub(crate) process: bool,
+    pub(crate) thread: bool,
+}
+
+impl Prefix {
+    pub(crate) const NONE: Self = Self { process: false, thread: false };
+
+    fn names(self, profile: &Profile, sample: &Sample) -> Vec<String> {
+        let thread = sample.thread.and_then(|id| profile.thread(id));
+        let mut names = Vec::new();
+        if self.process {
+            names.push(thread.map_or_else(|| "[no process]".into(), |t| format!("{} ({})", t.process, t.pid)));
+        }
+        if self.thread {
+            names.push(thread.map_or_else(|| "[no thread]".into(), |t| t.name.clone()));
+        }
+        names
+    }
+}
+
+struct Builder<'a> {
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    escape: fn(&str) -> Cow<'_, str>,
+    tree: Tree,
+    name_ids: FxHashMap<String, u32>,
+    children: FxHashMap<(NodeId, u32), NodeId>,
+    /// Names of a frame, outermost first.
+    of_frame: FxHashMap<FrameId, Vec<u32>>,
+    of_stack: FxHashMap<(NodeId, StackId), NodeId>,
+}
+
+impl Tree {
+    /// The stacks of every sample by name, each name passed through `escape` before it is compared with others.
+    pub(crate) fn new(profile: &Profile, symbols: &Symbols, prefix: Prefix, escape: fn(&str) -> Cow<'_, str>) -> Self {
+        let root = Node { parent: 0, name: 0 };
+        let tree = Self { names: vec![String::new()], nodes: vec![root], of_sample: Vec::new() };
+        let mut builder = Builder {
+            profile,
+            symbols,
+            escape,
+            tree,
+            name_ids: FxHashMap::default(),
+            children: FxHashMap::default(),
+            of_frame: FxHashMap::default(),
+            of_stack: FxHashMap::default(),
+        };
+        let mut prefixes = FxHashMap::default();
+        for sample in &profile.samples {
+            let start = *prefixes.entry(sample.thread).or_insert_with(|| {
+                prefix.names(profile, sample).iter().fold(0, |node, name| {
+                    let name = builder.name(name);
+                    builder.child(node, name)
+                })
+            });
+            let node = builder.node(start, sample.stack);
+            builder.tree.of_sample.push(node);
+        }
+        builder.tree
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn parent(&self, node: NodeId) -> NodeId {
+        self.nodes[node as usize].parent
+    }
+
+    pub(crate) fn name(&self, node: NodeId) -> &str {
+        &self.names[self.name_id(node) as usize]
+    }
+
+    pub(crate) fn name_id(&self, node: NodeId) -> u32 {
+        self.nodes[node as usize].name
+    }
+
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// What ends at each node, in one column of the profile.
+    pub(crate) fn own_values(&self, profile: &Profile, column: usize) -> Vec<i64> {
+        let mut own = vec![0_i64; self.len()];
+        for (sample, node) in profile.samples.iter().zip(&self.of_sample) {
+            let sum = &mut own[*node as usize];
+            *sum = sum.saturating_add(sample.values.get(column).copied().unwrap_or(0));
+        }
+        own
+    }
+
+    /// What ends at each node or above it, from what ends at each.
+    pub(crate) fn totals(&self, own: &[i64]) -> Vec<i64> {
+        let mut totals = own.to_vec();
+        for node in (1..self.len()).rev() {
+            let parent = self.nodes[node].parent as usize;
+            totals[parent] = totals[parent].saturating_add(totals[node]);
+        }
+        totals
+    }
+
+    /// Every node but the root, each after its parent and before its later siblings, siblings by name; with its depth from 1.
+    pub(crate) fn depth_first(&self) -> Vec<(NodeId, usize)> {
+        let mut by_name: Vec<u32> = (0..self.names.len() as u32).collect();
+        by_name.sort_unstable_by_key(|name| &self.names[*name as usize]);
+        let mut rank = vec![0_u32; self.names.len()];
+        by_name.iter().enumerate().for_each(|(position, name)| rank[*name as usize] = position as u32);
+        let mut siblings: Vec<NodeId> = (1..self.len() as u32).collect();
+        siblings.sort_unstable_by_key(|node| (self.parent(*node), std::cmp::Reverse(rank[self.name_id(*node) as usize])));
+        let mut first = vec![0_usize; self.len() + 1];
+        siblings.iter().for_each(|node| first[self.parent(*node) as usize + 1] += 1);
+        (1..first.len()).for_each(|i| first[i] += first[i - 1]);
+        let mut ordered = Vec::with_capacity(self.len());
+        let mut pending: Vec<(NodeId, usize)> = vec![(0, 0)];
+        while let Some((node, depth)) = pending.pop() {
+            if node != 0 {
+                ordered.push((node, depth));
+            }
+            let children = &siblings[first[node as usize]..first[node as usize + 1]];
+            pending.extend(children.iter().map(|child| (*child, depth + 1)));
+        }
+        ordered
+    }
+}
+
+impl Builder<'_> {
+    fn node(&mut self, start: NodeId, stack: StackId) -> NodeId {
+        if stack == Stacks::ROOT {
+            let name = self.name(NO_STACK);
+            return self.child(start, name);
+        }
+        // Leaf-most first: the part of the stack that is not known yet.
+        let mut unknown = Vec::new();
+        let mut at = stack;
+        let mut node = loop {
+            match self.of_stack.get(&(start, at)) {
+                Some(node) => break *node,
+                None if at == Stacks::ROOT => break start,
+                None => unknown.push(at),
+            }
+            at = self.profile.stacks.parent(at);
+        };
+        for stack in unknown.into_iter().rev() {
+            let Some(frame) = self.profile.stacks.leaf_id(stack) else { continue };
+            if !self.of_frame.contains_key(&frame) {
+                let names = names::of(&self.profile.stacks.frames()[frame.index()], self.profile, self.symbols);
+                let ids = names.iter().rev().map(|name| self.name(name)).collect();
+                self.of_frame.insert(frame, ids);
+            }
+            for i in 0..self.of_frame[&frame].len() {
+                node = self.child(node, self.of_frame[&frame][i]);
+            }
+            self.of_stack.insert((start, stack), node);
+        }
+        node
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        let name = (self.escape)(name);
+        if let Some(id) = self.name_ids.get(&*name) {
+            return *id;
+        }
+        let id = self.tree.names.len() as u32;
+        self.tree.names.push(name.clone().into_owned());
+        self.name_ids.insert(name.into_owned(), id);
+        id
+    }
+
+    fn child(&mut self, parent: NodeId, name: u32) -> NodeId {
+        let nodes = &mut self.tree.nodes;
+        *self.children.entry((parent, name)).or_insert_with(|| {
+            nodes.push(Node { parent, name });
+            nodes.len() as u32 - 1
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! Samples, their values and labels.
+
+use crate::{StackId, ThreadId};
+use std::borrow::Cow;
+
+/// What a column of values holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SampleType {
+    /// What is measured: `cpu`, `alloc_space`.
+    pub kind: Cow<'static, str>,
+    /// What one unit of it is: `nanoseconds`, `bytes`, `count`.
+    pub unit: Cow<'static, str>,
+}
+
+impl SampleType {
+    /// A sample type with a fixed name.
+    pub const fn new(kind: &'static str, unit: &'static str) -> Self {
+        Self { kind: Cow::Borrowed(kind), unit: Cow::Borrowed(unit) }
+    }
+
+    /// Whether this counts allocations or their bytes.
+    pub fn is_memory(&self) -> bool {
+        ["alloc_", "inuse_", "temporary_"].iter().any(|prefix| self.kind.starts_with(prefix))
+    }
+}
+
+/// What was observed on one stack of one thread, under one set of labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The stack.
+    pub stack: StackId,
+    /// The thread; `None` for what belongs to no known thread.
+    pub thread: Option<ThreadId>,
+    /// Further attributes.
+    pub labels: Vec<Label>,
+    /// One value for each of the profile's sample types; what the sample stands for, after unsampling.
+    pub values: Vec<i64>,
+}
+
+/// An attribute of a sample.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label {
+    /// Its name.
+    pub key: Cow<'static, str>,
+    /// Its value.
+    pub value: LabelValue,
+}
+
+impl Label {
+    /// A label that holds a text.
+    pub fn text(key: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: LabelValue::Text(value.into()) }
+    }
+
+    /// A label that holds a number without a unit.
+    pub fn number(key: impl Into<Cow<'static, str>>, value: i64) -> Self {
+        Self { key: key.into(), value: LabelValue::Number { value, unit: None } }
+    }
+}
+
+/// Value of a [`Label`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LabelValue {
+    /// A text.
+    Text(String),
+    /// A number.
+    Number {
+        /// The number.
+        value: i64,
+        /// What one of it is, if stated.
+        unit: Option<String>,
+    },
+}
+
+/// A single time-stamped observation. Events repeat what the samples already hold: they are never added to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Event {
+    /// When, in nanoseconds since 1970.
+    pub unix_ns: i64,
+    /// Who.
+    pub thread: ThreadId,
+    /// Where.
+    pub stack: StackId,
+    /// What it stands for, in the unit of the profile's last sample type.
+    pub weight: i64,
+}

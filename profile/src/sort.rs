@@ -1,0 +1,186 @@
+//! One order for equal contents, and nothing kept that nothing refers to.
+
+use crate::{Frame, Glob, MappingId, Profile, StackId, Stacks, ThreadId};
+use rustc_hash::FxHashMap;
+
+impl Profile {
+    /// Brings everything into an order that depends on the contents alone, so that profiles with the same contents become equal.
+    ///
+    /// The first mapping, that of the main executable, stays the first; stacks and threads that nothing refers to are dropped.
+    /// [`crate::Symbols`] found before do not fit any more.
+    pub fn sort(&mut self) {
+        self.drop_unused();
+        let mappings = order(&mut self.mappings, 1);
+        let threads = order(&mut self.threads, 0);
+        let stacks = self.sort_stacks(&mappings);
+        for sample in &mut self.samples {
+            sample.stack = stacks[sample.stack.index()];
+            sample.thread = sample.thread.map(|id| ThreadId(threads[id.index()]));
+            sample.labels.sort_unstable();
+        }
+        for event in &mut self.events {
+            event.stack = stacks[event.stack.index()];
+            event.thread = ThreadId(threads[event.thread.index()]);
+        }
+        self.samples.sort_by(|a, b| (a.stack, a.thread, &a.labels, &a.values).cmp(&(b.stack, b.thread, &b.labels, &b.values)));
+        self.events.sort_unstable();
+    }
+
+    /// Rebuilds the stacks in the order of their frames, with mappings renumbered. Returns the new ids by the old ones.
+    fn sort_stacks(&mut self, mappings: &[u32]) -> Vec<StackId> {
+        let old = std::mem::take(&mut self.stacks);
+        let renumbered: Vec<Frame> = old
+            .frames()
+            .iter()
+            .map(|frame| match frame {
+                Frame::Address { mapping, svma, kind } => Frame::Address {
+                    mapping: mapping.and_then(|id| mappings.get(id.index()).copied().map(MappingId)),
+                    svma: *svma,
+                    kind: *kind,
+                },
+                named => named.clone(),
+            })
+            .collect();
+        let mut by_frame: Vec<usize> = (0..renumbered.len()).collect();
+        by_frame.sort_unstable_by(|a, b| renumbered[*a].cmp(&renumbered[*b]));
+        let mut rank = vec![0; renumbered.len()];
+        by_frame.iter().enumerate().for_each(|(position, frame)| rank[*frame] = position);
+        by_frame.iter().for_each(|frame| _ = self.stacks.frame_id(renumbered[*frame].clone()));
+
+        let key = |id: StackId| (old.parent(id), old.leaf_id(id).map_or(0, |leaf| rank[leaf.index()]));
+        let mut all: Vec<StackId> = (1..old.len() as u32).map(StackId).collect();
+        all.sort_unstable_by_key(|id| key(*id));
+        let mut new_ids = vec![Stacks::ROOT; old.len()];
+        let mut pending = vec![Stacks::ROOT];
+        while let Some(id) = pending.pop() {
+            if let Some(leaf) = old.leaf_id(id) {
+                let frame = self.stacks.frame_id(renumbered[leaf.index()].clone());
+                new_ids[id.index()] = self.stacks.push(new_ids[old.parent(id).index()], frame);
+            }
+            let first = all.partition_point(|child| old.parent(*child) < id);
+            let children = all[first..].iter().take_while(|child| old.parent(**child) == id);
+            let from = pending.len();
+            pending.extend(children);
+            pending[from..].reverse();
+        }
+        new_ids
+    }
+
+    /// Keeps only what threads with a fitting name did.
+    pub fn retain_threads(&mut self, names: &Glob) {
+        let fits: Vec<bool> = self.threads.iter().map(|thread| names.matches(&thread.name)).collect();
+        self.samples.retain(|sample| sample.thread.is_some_and(|id| fits[id.index()]));
+        self.events.retain(|event| fits[event.thread.index()]);
+        self.drop_unused();
+    }
+
+    /// Drops stacks, frames and threads that neither samples nor events refer to. Mappings stay.
+    pub(crate) fn drop_unused(&mut self) {
+        let mut used = vec![false; self.stacks.len()];
+        let refer = self.samples.iter().map(|s| s.stack).chain(self.events.iter().map(|e| e.stack));
+        for mut stack in refer {
+            while !std::mem::replace(&mut used[stack.index()], true) {
+                stack = self.stacks.parent(stack);
+            }
+        }
+        let old = std::mem::take(&mut self.stacks);
+        let mut stacks = vec![Stacks::ROOT; old.len()];
+        for id in (1..old.len() as u32).map(StackId).filter(|id| used[id.index()]) {
+            if let Some(frame) = old.frame(id) {
+                let frame = self.stacks.frame_id(frame.clone());
+                stacks[id.index()] = self.stacks.push(stacks[old.parent(id).index()], frame);
+            }
+        }
+        let old_threads = std::mem::take(&mut self.threads);
+        let mut threads: FxHashMap<ThreadId, ThreadId> = FxHashMap::default();
+        let mut keep = |id: ThreadId| {
+            *threads.entry(id).or_insert_with(|| {
+                self.threads.push(old_threads[id.index()].clone());
+                ThreadId(self.threads.len() as u32 - 1)
+            })
+        };
+        for sample in &mut self.samples {
+            sample.stack = stacks[sample.stack.index()];
+            sample.thread = sample.thread.map(&mut keep);
+        }
+        for event in &mut self.events {
+            event.stack = stacks[event.stack.index()];
+            event.thread = keep(event.thread);
+        }
+    }
+}
+
+/// Sorts all but the first `fixed` items. Returns the new positions by the old ones.
+fn order<T: Ord>(items: &mut Vec<T>, fixed: usize) -> Vec<u32> {
+    let mut indexed: Vec<(usize, T)> = std::mem::take(items).into_iter().enumerate().collect();
+    if indexed.len() > fixed {
+        indexed[fixed..].sort_by(|a, b| a.1.cmp(&b.1));
+    }
+    let mut positions = vec![0; indexed.len()];
+    for (new, (old, item)) in indexed.into_iter().enumerate() {
+        positions[old] = new as u32;
+        items.push(item);
+    }
+    positions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddressKind, Event, Label, Mapping, Sample, SampleType, Svma, Thread};
+
+    /// The same contents, entered in an order that depends on `turn`.
+    fn turned(turn: usize) -> Profile {
+        let mut profile = Profile::new(vec![SampleType::new("cpu", "nanoseconds")]);
+        let main = Mapping { start: 0x9000, path: "/bin/app".into(), ..Mapping::default() };
+        let others = [3, 1, 2].map(|n| Mapping { start: n * 0x1000, path: format!("/lib/{n}"), ..Mapping::default() });
+        profile.mappings = std::iter::once(main).chain((0..3).map(|i| others[(i + turn) % 3].clone())).collect();
+        profile.threads =
+            (0..4).map(|i| (i + turn as u32) % 4).map(|tid| Thread { tid, ..Thread::default() }).collect();
+        profile.stacks.intern([Frame::named("nobody refers to this")]);
+        for i in 0..60 {
+            let n = (i * 7 + turn * 13) % 60;
+            let path = format!("/lib/{}", n % 3 + 1);
+            let mapping = profile.mappings.iter().position(|m| m.path == path).unwrap() as u32;
+            let frames = (0..n % 5).map(|depth| Frame::Address {
+                mapping: Some(MappingId(mapping)),
+                svma: Svma((n / (depth + 1)) as u64),
+                kind: AddressKind::Instruction,
+            });
+            let stack = profile.stacks.intern(frames);
+            let thread = profile.threads.iter().position(|t| t.tid == n as u32 % 4).map(|t| ThreadId(t as u32));
+            let mut labels = vec![Label::number("n", n as i64), Label::text("state", "on-cpu")];
+            labels.rotate_left(turn % 2);
+            profile.samples.push(Sample { stack, thread, labels, values: vec![n as i64] });
+            profile.events.push(Event { unix_ns: n as i64 / 7, thread: thread.unwrap(), stack, weight: n as i64 });
+        }
+        profile
+    }
+
+    #[test]
+    fn equal_contents_become_equal_whatever_the_order_they_came_in() {
+        let mut first = turned(0);
+        first.sort();
+        assert_eq!(first.mappings[0].path, "/bin/app");
+        assert!(!first.stacks.frames().contains(&Frame::named("nobody refers to this")));
+        for turn in 1..20 {
+            let mut other = turned(turn);
+            assert_ne!(other, first);
+            other.sort();
+            assert_eq!(other, first, "turn {turn}");
+        }
+    }
+
+    #[test]
+    fn a_thread_filter_keeps_the_samples_of_fitting_names() {
+        let mut profile = turned(0);
+        profile.threads.iter_mut().for_each(|t| t.name = format!("worker-{}", t.tid));
+        profile.samples[0].thread = None;
+        let expected = profile.samples.iter().filter(|s| s.thread == Some(ThreadId(2))).map(|s| s.values[0]).sum::<i64>();
+        profile.retain_threads(&Glob::new("*-2"));
+        assert_eq!(profile.total(0), expected);
+        assert_eq!(profile.threads.len(), 1);
+        assert_eq!(profile.threads[0].name, "worker-2");
+        assert!(profile.events.iter().all(|e| e.thread == ThreadId(0)));
+    }
+}

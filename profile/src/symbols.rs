@@ -1,0 +1,70 @@
+//! Names of addresses.
+
+use crate::{AddressKey, Frame, Svma};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// One function at an address. An address inside inlined code has several.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SymbolFrame {
+    /// The name for a reader, demangled.
+    pub name: Arc<str>,
+    /// The name as the linker knows it, if it is another.
+    pub system_name: Option<Arc<str>>,
+    /// Source file.
+    pub file: Option<Arc<str>>,
+    /// Line in `file`; 0 if unknown.
+    pub line: u32,
+    /// Where the function begins.
+    pub function_start: Option<Svma>,
+    /// Whether this function was inlined into the next one.
+    pub inlined: bool,
+}
+
+impl SymbolFrame {
+    /// A function of which only the name is known.
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), system_name: None, file: None, line: 0, function_start: None, inlined: false }
+    }
+}
+
+/// The names that were found for the addresses of one profile. Its keys hold mapping ids, so it fits that profile only: find the
+/// names after merging and sorting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbols {
+    by_address: FxHashMap<AddressKey, Vec<SymbolFrame>>,
+}
+
+impl Symbols {
+    /// No names.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names an address: the innermost inlined function first, the function that encloses them last.
+    pub fn insert(&mut self, address: AddressKey, frames: Vec<SymbolFrame>) {
+        if !frames.is_empty() {
+            self.by_address.insert(address, frames);
+        }
+    }
+
+    /// The functions at a frame, innermost first; empty if it has no name here.
+    pub fn get(&self, frame: &Frame) -> &[SymbolFrame] {
+        frame.address().and_then(|address| self.by_address.get(&address)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Number of addresses with names.
+    pub fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// Whether nothing is named.
+    pub fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    /// Whether any source line is known.
+    pub fn has_lines(&self) -> bool {
+        self.by_address.values().flatten().any(|symbol| symbol.line != 0)
+    }
+}

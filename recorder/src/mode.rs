@@ -1,0 +1,47 @@
+//! What is measured, and its name in variables, URLs and answers.
+
+use std::fmt;
+
+/// What a recording measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// CPU time of running threads.
+    Cpu,
+    /// Elapsed time of every thread, running or not.
+    Wall,
+    /// Allocations made, freed or not.
+    Allocs,
+    /// Allocations still live.
+    Heap,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Wall, Self::Allocs, Self::Heap];
+
+    /// The name in `mode=`, `PROFILE_RECORDER_MODE` and the paths below `/debug/pprof/`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Wall => "wall",
+            Self::Allocs => "allocs",
+            Self::Heap => "heap",
+        }
+    }
+
+    /// The mode of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// Whether time is measured, so that a recording has a rate and always a duration.
+    pub const fn is_time(self) -> bool {
+        matches!(self, Self::Cpu | Self::Wall)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

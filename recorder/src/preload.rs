@@ -1,0 +1,119 @@
+//! What the preload library calls. Not for applications.
+//!
+//! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
+
+use crate::sampler::timers;
+use crate::start::{self, Directory, Plan};
+use capture::region::Purpose;
+use capture::syscall::File;
+use capture::thread;
+use layout::modes;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether a store of `profrec` was set up.
+static RECORDED: AtomicBool = AtomicBool::new(false);
+
+/// Variables between `profrec` and the processes that it records.
+struct Variables {
+    environment: Vec<u8>,
+}
+
+impl Variables {
+    /// The process's environment as it was started. The C library may not have its own yet.
+    fn read() -> Self {
+        let mut environment = Vec::new();
+        if let Ok(file) = File::open(b"/proc/self/environ\0", File::READ) {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(read) = file.read(&mut buffer)
+                && read != 0
+            {
+                environment.extend_from_slice(&buffer[..read]);
+            }
+        }
+        Self { environment }
+    }
+
+    fn get(&self, name: &str) -> Option<&[u8]> {
+        let mut all = self.environment.split(|b| *b == 0);
+        all.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")).filter(|value| !value.is_empty())
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        str::from_utf8(self.get(name)?).ok()?.parse().ok()
+    }
+}
+
+/// Before the first allocation of the process is recorded. The thread's own allocations are not the host's here.
+pub fn start() {
+    // Nothing that happens in here is the host's.
+    capture::tls::set(1);
+    let variables = Variables::read();
+    if let Some(plan) = plan(&variables) {
+        RECORDED.store(start::start(plan), Ordering::Release);
+    }
+    drop(variables);
+    capture::tls::set(0);
+}
+
+fn plan(variables: &Variables) -> Option<Plan> {
+    let directory = Directory::new(variables.get("PROFILE_RECORDER_STORE")?)?;
+    let mut wanted = 0;
+    for mode in variables.get("PROFILE_RECORDER_STORE_MODES")?.split(|b| *b == b',') {
+        wanted |= match mode {
+            b"stat" => modes::STAT,
+            b"allocs" => modes::ALLOCS,
+            b"heap" => modes::ALLOCS | modes::HEAP,
+            b"cpu" => modes::CPU,
+            _ => 0,
+        };
+    }
+    let hz = variables.number("PROFILE_RECORDER_STORE_HZ").unwrap_or(99).clamp(1, 10_000);
+    let budget = variables.number("PROFILE_RECORDER_STORE_BYTES").unwrap_or(64 << 20);
+    let purpose = Purpose {
+        modes: wanted,
+        budget_bytes: usize::try_from(budget).unwrap_or(usize::MAX),
+        alloc_interval_bytes: variables.number("PROFILE_RECORDER_STORE_INTERVAL").unwrap_or(1),
+        period_ns: 1_000_000_000 / hz,
+    };
+    let follow = variables.get("PROFILE_RECORDER_STORE_FOLLOW") != Some(b"0");
+    Some(Plan { purpose, directory, follow, own_library: true })
+}
+
+/// The library's constructor: the C library is set up, the program's own constructors have not run yet.
+pub fn constructor() {
+    if !RECORDED.load(Ordering::Acquire) {
+        return;
+    }
+    start::watch_forks();
+    timers::set_up_exit_hook();
+    if let Some(header) = capture::region::header()
+        && header.modes.load(Ordering::Relaxed) & modes::CPU != 0
+    {
+        timers::start_from_the_beginning(header.period_ns.load(Ordering::Relaxed));
+    }
+    if let thread::Current::Known(_) = thread::current() {
+        // The first thread was registered before there was a hook for its end.
+        timers::thread_registered();
+    }
+}
+
+/// Whether threads shall be announced.
+pub fn records_threads() -> bool {
+    RECORDED.load(Ordering::Relaxed)
+}
+
+/// The calling thread begins: `pthread_create` just started it.
+pub fn thread_starts() {
+    if RECORDED.load(Ordering::Relaxed) {
+        let _ = thread::current();
+    }
+}
+
+/// An object was closed.
+pub fn object_closed() {
+    capture::modules::mark_stale();
+}
+
+
+pub use alloc_hook::family;
+pub use alloc_hook::own_heap::OwnHeap;

@@ -1,0 +1,154 @@
+//! One CPU timer a thread.
+//!
+//! In a process that is recorded from its start, each thread starts its own timer when it is registered: at its first allocation, or before, where
+//! the preload library sees `pthread_create`. A session in a running process starts them from outside, for all threads that it finds.
+//!
+//! # Safety
+//! A thread's `handler` recording is used outside its handler only while the signal is blocked on that thread.
+#![allow(unsafe_code)]
+
+use super::handler;
+use capture::syscall::CpuTimer;
+use capture::thread::{self, ThreadState};
+use capture::{clock, region};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use layout::{Lost, RecordId};
+
+/// Whether each thread arms itself when it is registered.
+static SELF_ARM: AtomicBool = AtomicBool::new(false);
+static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
+/// Key of the thread-specific value whose destructor tells a thread's end, plus one; 0: none.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Records the CPU time of every thread from now on, one tick every `period_ns` of CPU time. For a process that is recorded from its start.
+pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
+    if !handler::install() {
+        return false;
+    }
+    // A handler cannot build tables.
+    capture::modules::ensure_tables();
+    PERIOD_NS.store(period_ns, Ordering::Relaxed);
+    handler::arm(true);
+    SELF_ARM.store(true, Ordering::Release);
+    // The calling thread may be registered already; then it is armed here.
+    if let thread::Current::Known(thread) = thread::current() {
+        arm_self(thread);
+    }
+    true
+}
+
+/// Makes the key whose destructor runs when a thread ends.
+pub(crate) fn set_up_exit_hook() {
+    let mut key = 0;
+    // SAFETY: the destructor has the type that the function asks for.
+    let result = unsafe { libc::pthread_key_create(&mut key, Some(thread_exits)) };
+    // glibc keeps the first 32 values in the thread itself; for others setting one would allocate, possibly in a handler.
+    if result == 0 && key < 32 {
+        KEY.store(key + 1, Ordering::Release);
+    }
+}
+
+/// A thread was registered: by its first allocation, its start or a tick.
+pub(crate) fn thread_registered() {
+    set_exit_value(1);
+    if SELF_ARM.load(Ordering::Acquire)
+        && let thread::Current::Known(thread) = thread::current()
+    {
+        arm_self(thread);
+    }
+}
+
+fn set_exit_value(value: usize) {
+    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
+        // SAFETY: the key was made by `set_up_exit_hook`; a value below the first 32 is only stored.
+        unsafe { libc::pthread_setspecific(key, value as *const libc::c_void) };
+    }
+}
+
+fn arm_self(thread: &'static ThreadState) {
+    if thread.timer.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    thread.sampled_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
+    let period = PERIOD_NS.load(Ordering::Relaxed);
+    match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::cookie(), period, period) {
+        Ok(timer) => thread.timer.store(timer.id() + 1, Ordering::Relaxed),
+        Err(_) => region::lose(Lost::NoThread, 1, 0),
+    }
+}
+
+/// Destructor of the thread-specific value. Other destructors may still allocate after ours, so the end is taken in the last round that
+/// POSIX guarantees (`PTHREAD_DESTRUCTOR_ITERATIONS` is 4).
+unsafe extern "C" fn thread_exits(value: *mut libc::c_void) {
+    const LAST_ROUND: usize = 4;
+    let round = value as usize;
+    if round < LAST_ROUND {
+        set_exit_value(round + 1);
+        return;
+    }
+    if let thread::Current::Known(thread) = thread::current() {
+        let blocked = BlockedSignal::new();
+        disarm(thread);
+        flush_tail(thread);
+        thread::retire_current();
+        drop(blocked);
+    }
+}
+
+fn disarm(thread: &ThreadState) {
+    if let Some(id) = thread.timer.swap(0, Ordering::Relaxed).checked_sub(1).filter(|id| *id >= 0) {
+        CpuTimer::from_id(id).delete();
+    }
+}
+
+/// Gives the CPU time since the calling thread's last sample to the stack of that sample.
+fn flush_tail(thread: &'static ThreadState) {
+    if !handler::is_armed() {
+        return;
+    }
+    let now = clock::thread_cpu_ns();
+    let tail = now.saturating_sub(thread.sampled_cpu_ns.swap(now, Ordering::Relaxed));
+    let last = RecordId(thread.last_node.load(Ordering::Relaxed));
+    if !last.is_none() && tail > 0 {
+        handler::enter_tail(thread, last, tail);
+    }
+}
+
+/// The tick signal, blocked on the calling thread until dropped.
+struct BlockedSignal {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignal {
+    fn new() -> Self {
+        // SAFETY: zeroed is a valid set; both sets live through the call.
+        unsafe {
+            let mut set: libc::sigset_t = core::mem::zeroed();
+            let mut before: libc::sigset_t = core::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, handler::SIGNAL);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for BlockedSignal {
+    fn drop(&mut self) {
+        // SAFETY: the set was written by the call in `new`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, core::ptr::null_mut()) };
+    }
+}
+
+/// In a child after fork that is followed: timers are not inherited; the one thread arms itself when it is registered, which is now.
+pub(crate) fn restart_in_child() {
+    if SELF_ARM.load(Ordering::Acquire) {
+        let _ = thread::current();
+    }
+}
+
+/// In a child after fork that is not followed.
+pub(crate) fn forget() {
+    SELF_ARM.store(false, Ordering::Release);
+    handler::arm(false);
+}

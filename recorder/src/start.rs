@@ -1,0 +1,136 @@
+//! Setting the capture side up, in this process and again in its children.
+//!
+//! Called from: the first allocation of a preloaded process (so nothing here may allocate through the host), a library's first session, and
+//! a child after fork.
+
+use crate::{sampler, tables};
+use alloc_hook::record;
+use capture::region::{self, PATH_BYTES, Purpose};
+use capture::{clock, modules, rules, syscall, thread};
+use layout::modes;
+use parking_lot::Mutex;
+
+/// What a store is for and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) purpose: Purpose,
+    /// Directory of the store's file, without a terminating zero; empty: private memory.
+    pub(crate) directory: Directory,
+    /// Whether children that are forked get a store too.
+    pub(crate) follow: bool,
+    /// Whether this code is a library of its own, whose frames do not belong in stacks.
+    pub(crate) own_library: bool,
+}
+
+/// A short path, kept without allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Directory {
+    bytes: [u8; PATH_BYTES],
+    length: usize,
+}
+
+impl Directory {
+    /// The directory with this path; `None` if the path of a file in it might be too long.
+    pub(crate) fn new(path: &[u8]) -> Option<Self> {
+        let mut bytes = [0; PATH_BYTES];
+        bytes.get_mut(..path.len())?.copy_from_slice(path);
+        (path.len() + 64 < PATH_BYTES).then_some(Self { bytes, length: path.len() })
+    }
+
+    /// Path of a new store in it, with its terminating zero.
+    fn store(&self) -> Option<([u8; PATH_BYTES], usize)> {
+        use std::io::Write as _;
+        let mut path = self.bytes;
+        let mut rest = path.get_mut(self.length..)?;
+        let room = rest.len();
+        write!(rest, "/{}-{}.store\0", syscall::getpid(), clock::monotonic_ns()).ok()?;
+        let left = rest.len();
+        Some((path, self.length + room - left))
+    }
+}
+
+static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
+
+/// Opens the store and arms what the plan asks for. False if the store could not be made; then nothing is recorded.
+pub(crate) fn start(plan: Plan) -> bool {
+    if !open(&plan) {
+        return false;
+    }
+    *PLAN.lock() = Some(plan);
+    thread::set_on_child(in_child);
+    thread::set_on_register(sampler::thread_registered);
+    tables::install();
+    if plan.own_library {
+        modules::set_own_library();
+    }
+    let wanted = plan.purpose.modes;
+    if wanted & (modes::ALLOCS | modes::HEAP | modes::CPU | modes::WALL) != 0 {
+        rules::set_up();
+        modules::refresh();
+    }
+    record::follow_frees(wanted & modes::HEAP != 0);
+    if wanted & (modes::ALLOCS | modes::HEAP) != 0 {
+        record::set_interval(plan.purpose.alloc_interval_bytes);
+    }
+    true
+}
+
+fn open(plan: &Plan) -> bool {
+    if plan.directory.length == 0 {
+        return region::open(&plan.purpose, None).is_ok();
+    }
+    let Some((path, length)) = plan.directory.store() else { return false };
+    path.get(..length).is_some_and(|path| region::open(&plan.purpose, Some(path)).is_ok())
+}
+
+/// In a child after fork, once: a store of its own or none, and nothing of its parent's.
+pub(crate) fn in_child() {
+    let pid = syscall::getpid();
+    if region::header().is_none_or(|h| h.pid.load(std::sync::atomic::Ordering::Relaxed) == pid) {
+        return;
+    }
+    // The lock may have been held by a thread that does not exist here; the plan does not change once it is set.
+    let plan = PLAN.try_lock().and_then(|plan| *plan);
+    record::reset_in_child();
+    region::abandon();
+    thread::reset_all();
+    let reopened = plan.is_some_and(|plan| plan.follow && open(&plan));
+    if !reopened {
+        record::set_interval(0);
+        record::follow_frees(false);
+        sampler::forget();
+        return;
+    }
+    modules::rewrite_records();
+    sampler::restart_in_child();
+}
+
+/// Notices forks by the C library's own hooks. (A child made otherwise is noticed by its wiped thread states, at its first allocation.)
+pub(crate) fn watch_forks() {
+    fork::watch(in_child);
+}
+
+mod fork {
+    //! The C library's fork hook.
+    //!
+    //! # Safety
+    //! The registered function runs in the child, on its only thread; it takes no lock that another thread of the parent may have held.
+    #![allow(unsafe_code)]
+
+    use std::sync::OnceLock;
+
+    static CHILD: OnceLock<fn()> = OnceLock::new();
+
+    unsafe extern "C" fn child() {
+        if let Some(function) = CHILD.get() {
+            function();
+        }
+    }
+
+    pub(super) fn watch(function: fn()) {
+        if CHILD.set(function).is_ok() {
+            // SAFETY: the function has the type that the C library calls.
+            unsafe { libc::pthread_atfork(None, None, Some(child)) };
+        }
+    }
+}

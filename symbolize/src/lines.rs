@@ -1,0 +1,109 @@
+//! Inlined functions, files and lines from DWARF, by blazesym.
+//!
+//! blazesym's symboliser stays on the thread that made it, maps the file, and holds tens of megabytes of parsed units:
+//! it lives for one batch of one file.
+
+use std::collections::HashMap;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use profile::{Svma, SymbolFrame};
+
+use crate::demangle::Name;
+
+/// One function at an address, as DWARF tells it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    name: Arc<Name>,
+    file: Option<Arc<str>>,
+    line: u32,
+    start: Option<u64>,
+}
+
+impl Line {
+    /// The frame of this function; one without start was inlined.
+    pub(crate) fn into_frame(self) -> SymbolFrame {
+        SymbolFrame {
+            name: Arc::clone(&self.name.shown),
+            system_name: self.name.system.clone(),
+            file: self.file,
+            line: self.line,
+            function_start: self.start.map(Svma),
+            inlined: self.start.is_none(),
+        }
+    }
+}
+
+/// The functions at each address, innermost first. The error says why the file's debug information was not used.
+pub(crate) fn find(path: &Path, addresses: &[u64], debug_dirs: &[PathBuf]) -> Result<Vec<Vec<Line>>, String> {
+    // Debug information is as diverse as compilers. A panic over it must not end whoever asked for names.
+    panic::catch_unwind(AssertUnwindSafe(|| look_up(path, addresses, debug_dirs)))
+        .unwrap_or_else(|_| Err("its debug information cannot be read: names only".to_owned()))
+}
+
+fn look_up(path: &Path, addresses: &[u64], debug_dirs: &[PathBuf]) -> Result<Vec<Vec<Line>>, String> {
+    let symbolizer = Symbolizer::builder()
+        .enable_auto_reload(false)
+        .enable_code_info(true)
+        .enable_inlined_fns(true)
+        .enable_demangling(false)
+        .set_debug_dirs(Some(debug_dirs))
+        .build();
+    let source = Source::Elf(Elf::new(path));
+    let symbols = symbolizer
+        .symbolize(&source, Input::VirtOffset(addresses))
+        .map_err(|error| format!("its debug information cannot be read: {error}: names only"))?;
+    let mut interned = Interned::default();
+    Ok(symbols.iter().map(|symbol| interned.lines(symbol)).collect())
+}
+
+/// The names and files met so far: a few hundred of them stand for thousands of addresses.
+#[derive(Default)]
+struct Interned {
+    names: HashMap<String, Arc<Name>>,
+    files: HashMap<PathBuf, Arc<str>>,
+}
+
+impl Interned {
+    fn lines(&mut self, symbol: &Symbolized<'_>) -> Vec<Line> {
+        match symbol {
+            // A symbol that is only known to start somewhere before the address is not known to be there.
+            Symbolized::Sym(symbol) if symbol.size.is_some_and(|size| size > 0) => self.lines_of(symbol),
+            _ => Vec::new(),
+        }
+    }
+
+    fn lines_of(&mut self, symbol: &Sym<'_>) -> Vec<Line> {
+        let inlined = symbol.inlined.iter().rev();
+        let mut lines: Vec<Line> =
+            inlined.map(|inlined| self.line(&inlined.name, inlined.code_info.as_ref(), None)).collect();
+        lines.push(self.line(&symbol.name, symbol.code_info.as_deref(), Some(symbol.addr)));
+        lines
+    }
+
+    fn line(&mut self, name: &str, place: Option<&CodeInfo<'_>>, start: Option<u64>) -> Line {
+        let name = match self.names.get(name) {
+            Some(name) => Arc::clone(name),
+            None => {
+                let new = Arc::new(Name::new(if name.is_empty() { "[unnamed]" } else { name }));
+                self.names.insert(name.to_owned(), Arc::clone(&new));
+                new
+            }
+        };
+        let file =
+            place.map(|place| place.to_path()).filter(|path| !path.as_os_str().is_empty()).map(|path| {
+                match self.files.get(&*path) {
+                    Some(file) => Arc::clone(file),
+                    None => {
+                        let file: Arc<str> = path.to_string_lossy().into();
+                        self.files.insert(path.into_owned(), Arc::clone(&file));
+                        file
+                    }
+                }
+            });
+        Line { name, line: place.and_then(|place| place.line).unwrap_or(0), file, start }
+    }
+}

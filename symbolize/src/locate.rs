@@ -1,0 +1,112 @@
+//! Where the file of a mapping, or its debug information, lies now.
+//!
+//! A path says little: files are upgraded, deleted, and looked for on other machines. Whatever is found has to have the
+//! build id that was mapped. Only where no build id is known does the path alone decide.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::elf::Elf;
+use crate::image::Image;
+
+/// What the kernel appends to the path of a file that is gone.
+const DELETED: &str = " (deleted)";
+/// Shorter build ids are hand-made and not unique.
+const BUILD_ID: usize = 4;
+
+/// An ELF file that holds what was mapped.
+#[derive(Debug)]
+pub(crate) struct Binary {
+    pub(crate) path: PathBuf,
+    pub(crate) elf: Elf,
+}
+
+/// The file that was mapped from `path`, or why there is none.
+pub(crate) fn binary(path: &str, build_id: &[u8], debug_dirs: &[PathBuf]) -> Result<Binary, String> {
+    let reason = match open(Path::new(path), build_id) {
+        Ok(binary) => return Ok(binary),
+        Err(reason) => reason,
+    };
+    if build_id.is_empty() {
+        return Err(reason);
+    }
+    let plain = path.strip_suffix(DELETED).unwrap_or(path);
+    let relative = plain.trim_start_matches('/');
+    let here = [PathBuf::from(plain), PathBuf::from("/proc/self/exe")];
+    let elsewhere = debug_dirs.iter().flat_map(|directory| {
+        let by_id = by_build_id(directory, build_id, "");
+        by_id.into_iter().chain([directory.join(relative), directory.join(file_name(relative))])
+    });
+    here.into_iter().chain(elsewhere).find_map(|path| open(&path, build_id).ok()).ok_or(reason)
+}
+
+/// The separate debug file of a mapped file, of which `main` is what was found.
+pub(crate) fn debug_file(main: Option<&Binary>, build_id: &[u8], debug_dirs: &[PathBuf]) -> Option<Binary> {
+    let own = main.and_then(|main| main.elf.build_id());
+    let build_id = if build_id.is_empty() { own.as_deref().unwrap_or_default() } else { build_id };
+    if !build_id.is_empty() {
+        let mut paths = debug_dirs.iter().filter_map(|directory| by_build_id(directory, build_id, ".debug"));
+        if let Some(binary) = paths.find_map(|path| open(&path, build_id).ok()) {
+            return Some(binary);
+        }
+    }
+    linked(main?, build_id, debug_dirs)
+}
+
+fn linked(main: &Binary, build_id: &[u8], debug_dirs: &[PathBuf]) -> Option<Binary> {
+    let (name, crc) = main.elf.debug_link()?;
+    let path = fs::canonicalize(&main.path).ok()?;
+    let folder = path.parent()?;
+    let relative = folder.strip_prefix("/").ok()?;
+    let near = [folder.join(&name), folder.join(".debug").join(&name)];
+    let far = debug_dirs.iter().flat_map(|directory| [directory.join(relative).join(&name), directory.join(&name)]);
+    near.into_iter().chain(far).filter(|candidate| *candidate != path).find_map(|candidate| {
+        let binary = open(&candidate, &[]).ok()?;
+        let matches = match binary.elf.build_id() {
+            Some(found) if !build_id.is_empty() => found == build_id,
+            _ => crc_of(&binary.elf.image) == Some(crc),
+        };
+        matches.then_some(binary)
+    })
+}
+
+fn open(path: &Path, build_id: &[u8]) -> Result<Binary, String> {
+    let image = Image::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+    let elf = Elf::parse(image)?;
+    let found = elf.build_id();
+    if !build_id.is_empty() && found.as_deref() != Some(build_id) {
+        let found = found.map_or("none".to_owned(), |found| hexadecimal(&found));
+        let mapped = hexadecimal(build_id);
+        return Err(format!("replaced since it was recorded: no names (build id {found}, recorded {mapped})"));
+    }
+    Ok(Binary { path: path.to_owned(), elf })
+}
+
+fn by_build_id(directory: &Path, build_id: &[u8], extension: &str) -> Option<PathBuf> {
+    let (first, rest) = build_id.split_first()?;
+    (build_id.len() >= BUILD_ID).then(|| {
+        directory.join(".build-id").join(format!("{first:02x}")).join(format!("{}{extension}", hexadecimal(rest)))
+    })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn crc_of(image: &Image) -> Option<u32> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut offset = 0;
+    while offset < image.len() {
+        let length = (image.len() - offset).min(buffer.len() as u64);
+        let chunk = buffer.get_mut(..usize::try_from(length).ok()?)?;
+        image.fill(offset, chunk)?;
+        hasher.update(chunk);
+        offset += length;
+    }
+    Some(hasher.finalize())
+}

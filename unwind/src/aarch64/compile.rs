@@ -1,0 +1,44 @@
+use crate::Rule;
+use crate::aarch64::{self, Base, Form, Registers};
+use crate::build::{Compile, Computed, Row, Saved};
+
+const SP: u16 = 31;
+const X29: u16 = 29;
+const X30: u16 = 30;
+
+impl Compile for Registers {
+    const SP: u16 = SP;
+    const FP: u16 = X29;
+    const RA: u16 = X30;
+    const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
+
+    fn rule(row: &Row, signal: bool) -> Rule {
+        frame(row, signal).map_or(Rule::UNSUPPORTED, Form::encode)
+    }
+}
+
+fn frame(row: &Row, signal: bool) -> Option<Form> {
+    if !matches!(row.sp, Saved::Unspecified | Saved::CfaPlus(0)) {
+        return None;
+    }
+    let lr = saved(row.ra)?;
+    if lr == aarch64::Saved::Undefined {
+        return Some(Form::EndOfStack);
+    }
+    let Computed::Register { register, offset } = row.cfa else { return None };
+    let base = match register {
+        SP => Base::StackPointer,
+        X29 => Base::FramePointer,
+        _ => return None,
+    };
+    Some(Form::Frame { base, cfa: i32::try_from(offset).ok()?, lr, fp: saved(row.fp)?, signal })
+}
+
+fn saved(saved: Saved) -> Option<aarch64::Saved> {
+    match saved {
+        Saved::Unspecified | Saved::Same => Some(aarch64::Saved::InRegister),
+        Saved::Undefined => Some(aarch64::Saved::Undefined),
+        Saved::AtCfa(offset) => i32::try_from(offset).ok().map(aarch64::Saved::AtCfa),
+        Saved::CfaPlus(_) | Saved::At(_) | Saved::Unknown => None,
+    }
+}

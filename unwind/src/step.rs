@@ -1,0 +1,104 @@
+use crate::{FrameAddress, Rule};
+
+/// Reads the walked stack.
+pub trait Memory {
+    /// The eight bytes at `address`, which may be unaligned; `None` if they cannot be read.
+    fn read(&mut self, address: u64) -> Option<u64>;
+}
+
+impl<M: Memory + ?Sized> Memory for &mut M {
+    #[inline]
+    fn read(&mut self, address: u64) -> Option<u64> {
+        (**self).read(address)
+    }
+}
+
+/// Why a walk stopped before the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Truncated {
+    /// No table covers the address, and there is no plausible frame-pointer chain.
+    NoTable,
+    /// The table marks the address with [`Rule::UNSUPPORTED`], or the rule means nothing.
+    UnsupportedRule,
+    /// A stack slot could not be read.
+    StackUnreadable,
+    /// The caller would not lie nearer to the root.
+    NoProgress,
+    /// The frame pointer is needed but not known.
+    FramePointerUnknown,
+}
+
+/// The registers of a frame: the architecture's way to its caller.
+pub trait Unwind: Copy {
+    /// The address of the next instruction.
+    fn pc(&self) -> u64;
+
+    /// The caller of the frame with these registers, `None` if the frame is the root.
+    ///
+    /// The caller's stack pointer lies strictly above this frame's, with two exceptions. A leaf that has its return address in a register
+    /// (aarch64) may share it. And where the rule loads the caller's stack pointer or takes it from the frame pointer, the
+    /// caller may lie on another stack, hence lower: [`Caller::stack_switch`] says so, and whoever steps in a loop bounds their number,
+    /// as [`Walker`](crate::Walker) does.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is no exact caller.
+    fn step<M: Memory>(&self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated>;
+}
+
+/// What one step found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller<G> {
+    /// The caller's registers, as they will be when the call has returned. The stack pointer is the frame's CFA.
+    pub registers: G,
+    /// The caller's `pc` with its meaning: an instruction if the frame was made by a signal, else a return address.
+    pub address: FrameAddress,
+    /// What was read from memory.
+    pub slots: Slots,
+    /// The caller's stack pointer is lower than the frame's: the two lie on different stacks.
+    pub stack_switch: bool,
+}
+
+/// Addresses of the words that a step read; a step with the same registers and rule that finds the same words gives the same caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    /// Slot of the return address; `None` if it was in a register.
+    pub return_address: Option<u64>,
+    /// Slot of the caller's frame pointer; `None` if it still was in its register, or is lost.
+    pub frame_pointer: Option<u64>,
+    /// Slot from which the CFA was loaded, for the rules that do so.
+    pub cfa: Option<u64>,
+    /// Slot of the link register (aarch64, frames made by a signal).
+    pub link_register: Option<u64>,
+}
+
+/// Bytes from address 0 in which no code lies on any system.
+const LOWEST_CODE: u64 = 4096;
+
+/// A step along the chain of frame pointers, for code without tables: both architectures keep the caller's frame pointer
+/// at the frame pointer and the return address in the next word.
+///
+/// Returns the caller's frame pointer, return address and stack pointer if the chain is plausible.
+#[inline(never)]
+pub(crate) fn by_frame_pointer<M: Memory>(sp: u64, fp: Option<u64>, memory: &mut M) -> Option<Chained> {
+    let slot = fp.filter(|fp| fp % 8 == 0 && *fp >= sp)?;
+    let return_slot = slot.checked_add(8)?;
+    let cfa = slot.checked_add(16)?;
+    let fp = memory.read(slot).filter(|saved| *saved == 0 || *saved > slot)?;
+    let return_address = memory.read(return_slot).filter(|address| *address >= LOWEST_CODE)?;
+    Some(Chained { slot, return_slot, cfa, fp, return_address })
+}
+
+pub(crate) struct Chained {
+    pub(crate) slot: u64,
+    pub(crate) return_slot: u64,
+    pub(crate) cfa: u64,
+    pub(crate) fp: u64,
+    pub(crate) return_address: u64,
+}
+
+/// `base` moved by a rule's signed offset.
+#[inline]
+pub(crate) const fn at(base: u64, offset: i32) -> u64 {
+    base.wrapping_add_signed(offset as i64)
+}

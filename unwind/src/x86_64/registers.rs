@@ -1,0 +1,120 @@
+use crate::step::{at, by_frame_pointer};
+use crate::x86_64::{Base, Cfa, Form, FramePointer};
+use crate::{Caller, FrameAddress, Memory, Rule, Slots, Truncated, Unwind};
+
+/// The registers that unwinding needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// `rip`: the next instruction.
+    pub pc: u64,
+    /// `rsp`.
+    pub sp: u64,
+    /// `rbp`, whatever it holds; `None` if that is not known.
+    pub fp: Option<u64>,
+}
+
+impl Registers {
+    #[inline]
+    fn base(&self, base: Base) -> Result<u64, Truncated> {
+        match base {
+            Base::StackPointer => Ok(self.sp),
+            Base::FramePointer => self.fp.ok_or(Truncated::FramePointerUnknown),
+        }
+    }
+
+    #[inline]
+    fn step_frame<M: Memory>(
+        &self,
+        (cfa, fp, signal): (Cfa, FramePointer, bool),
+        memory: &mut M,
+    ) -> Result<Option<Caller<Self>>, Truncated> {
+        let mut slots = Slots::default();
+        // Only these may lead to another stack: there, the caller's stack pointer was kept in memory or in a register.
+        let mut may_switch = false;
+        let cfa = match cfa {
+            Cfa::Offset(base, offset) => {
+                may_switch = matches!(base, Base::FramePointer);
+                at(self.base(base)?, offset)
+            }
+            Cfa::Load { base, offset, add } => {
+                may_switch = true;
+                let slot = at(self.base(base)?, offset);
+                slots.cfa = Some(slot);
+                at(memory.read(slot).ok_or(Truncated::StackUnreadable)?, add)
+            }
+            Cfa::Plt { offset, pushed_from } => {
+                let pushed = if self.pc & 15 >= u64::from(pushed_from) { 8 } else { 0 };
+                at(self.sp, offset).wrapping_add(pushed)
+            }
+        };
+        let stack_switch = cfa < self.sp && may_switch;
+        if cfa <= self.sp && !stack_switch {
+            return Err(Truncated::NoProgress);
+        }
+        let return_slot = cfa.wrapping_sub(8);
+        slots.return_address = Some(return_slot);
+        slots.frame_pointer = match fp {
+            FramePointer::Same | FramePointer::Undefined => None,
+            FramePointer::AtCfa(offset) => Some(at(cfa, offset)),
+            FramePointer::At(base, offset) => Some(at(self.base(base)?, offset)),
+        };
+        let pc = memory.read(return_slot).ok_or(Truncated::StackUnreadable)?;
+        if pc == 0 {
+            return Ok(None);
+        }
+        let fp = match slots.frame_pointer {
+            Some(slot) => Some(memory.read(slot).ok_or(Truncated::StackUnreadable)?),
+            None if matches!(fp, FramePointer::Undefined) => None,
+            None => self.fp,
+        };
+        let address = if signal { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) };
+        Ok(Some(Caller { registers: Self { pc, sp: cfa, fp }, address, slots, stack_switch }))
+    }
+
+    #[cold]
+    fn step_context<M: Memory>(&self, (sp, fp, pc): (i32, i32, i32), memory: &mut M) -> Option<Caller<Self>> {
+        let [sp, fp, pc] = [at(self.sp, sp), at(self.sp, fp), at(self.sp, pc)];
+        let registers = Self { pc: memory.read(pc)?, sp: memory.read(sp)?, fp: Some(memory.read(fp)?) };
+        Some(Caller {
+            registers,
+            address: FrameAddress::Instruction(registers.pc),
+            slots: Slots { return_address: Some(pc), frame_pointer: Some(fp), cfa: Some(sp), link_register: None },
+            stack_switch: registers.sp <= self.sp,
+        })
+    }
+
+    #[cold]
+    fn step_without_rule<M: Memory>(&self, memory: &mut M) -> Option<Caller<Self>> {
+        let chained = by_frame_pointer(self.sp, self.fp, memory)?;
+        Some(Caller {
+            registers: Self { pc: chained.return_address, sp: chained.cfa, fp: Some(chained.fp) },
+            address: FrameAddress::ReturnAddress(chained.return_address),
+            slots: Slots {
+                return_address: Some(chained.return_slot),
+                frame_pointer: Some(chained.slot),
+                ..Slots::default()
+            },
+            stack_switch: false,
+        })
+    }
+}
+
+impl Unwind for Registers {
+    #[inline]
+    fn pc(&self) -> u64 {
+        self.pc
+    }
+
+    #[inline]
+    fn step<M: Memory>(&self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated> {
+        match Form::decode(rule) {
+            Form::Frame { cfa, fp, signal } => self.step_frame((cfa, fp, signal), memory),
+            Form::Context { sp, fp, pc } => {
+                self.step_context((sp, fp, pc), memory).ok_or(Truncated::StackUnreadable).map(Some)
+            }
+            Form::EndOfStack => Ok(None),
+            Form::Unsupported => Err(Truncated::UnsupportedRule),
+            Form::None => self.step_without_rule(memory).ok_or(Truncated::NoTable).map(Some),
+        }
+    }
+}
