@@ -10,6 +10,9 @@ pub struct Mapping {
     length: usize,
 }
 
+// SAFETY: the memory belongs to the value, like a box.
+unsafe impl Send for Mapping {}
+
 impl Mapping {
     /// Maps `length` bytes, rounded up to pages; `None` if the kernel refuses.
     pub fn new(length: usize) -> Option<Self> {

@@ -87,6 +87,7 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
 /// Forgets the region, in a child after fork: it belongs to the parent, who may share it with a reader.
 pub fn abandon() {
     let base = BASE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    RECYCLED.store(0, Ordering::Relaxed);
     if !base.is_null() {
         // SAFETY: the only thread of the child is here, and its records were forgotten before.
         unsafe { unmap(base, header_at(base).capacity_chunks.load(Ordering::Relaxed) as usize * CHUNK) };
@@ -209,18 +210,6 @@ impl Cursor {
         self.next += units;
         Some(id)
     }
-
-    /// The same, but never from the second half of the budget: for what is welcome but not needed.
-    pub fn allocate_within_half(&mut self, kind: ChunkKind, owner: RecordId, bytes: usize) -> Option<RecordId> {
-        if self.end - self.next < (bytes / 16) as u32 {
-            let header = header()?;
-            let half = header.capacity_chunks.load(Ordering::Relaxed) / 2;
-            if header.used_chunks.load(Ordering::Relaxed) >= half {
-                return None;
-            }
-        }
-        self.allocate(kind, owner, bytes)
-    }
 }
 
 /// A [`Cursor`] that several threads share.
@@ -300,6 +289,91 @@ fn allocate_chunks_for_text(state: &AtomicU64, length: usize) -> Option<RecordId
     let id = allocate_chunks(ChunkKind::Text, RecordId::NONE, length.div_ceil(CHUNK) as u32)?;
     state.store((pid << 48) | (u64::from(id.0) + units), Ordering::Relaxed);
     Some(id)
+}
+
+/// Records of the log of single samples: what is welcome but not needed. Its chunks come from the first half of the budget, and are used again.
+#[derive(Debug, Default)]
+pub struct LogCursor {
+    records: Cursor,
+    generation: u32,
+}
+
+/// Chunks of the log that may be used again, as (next of list) links kept in their first word.
+static RECYCLED: AtomicU64 = AtomicU64::new(0);
+static LOG_GENERATION: AtomicU32 = AtomicU32::new(0);
+
+impl LogCursor {
+    /// A cursor that has no chunk yet.
+    pub const fn new() -> Self {
+        Self { records: Cursor::new(), generation: 0 }
+    }
+
+    /// A zeroed record for a sample; `None` if the log is full.
+    pub fn allocate(&mut self, owner: RecordId) -> Option<&'static layout::TimeSample> {
+        let generation = LOG_GENERATION.load(Ordering::Acquire);
+        if self.generation != generation {
+            *self = Self { records: Cursor::new(), generation };
+        }
+        if self.records.end == self.records.next {
+            let chunk = recycled_chunk().or_else(|| {
+                let header = header()?;
+                let half = header.capacity_chunks.load(Ordering::Relaxed) / 2;
+                let full = header.used_chunks.load(Ordering::Relaxed) >= half;
+                if full { None } else { allocate_chunks(ChunkKind::TimeSamples, owner, 1) }
+            })?;
+            self.records = Cursor { next: chunk.0, end: chunk.0 + (CHUNK / 16) as u32 };
+        }
+        let id = self.records.allocate(ChunkKind::TimeSamples, owner, size_of::<layout::TimeSample>())?;
+        // SAFETY: in a chunk of time samples.
+        Some(unsafe { record(id) })
+    }
+}
+
+/// Empties the log. Nobody may be recording time: a handler that still runs writes into a chunk that another then gets.
+pub fn recycle_log() {
+    let Some(header) = header() else { return };
+    let base = BASE.load(Ordering::Acquire);
+    LOG_GENERATION.fetch_add(1, Ordering::AcqRel);
+    RECYCLED.store(0, Ordering::Relaxed);
+    let first = header.data_offset.load(Ordering::Relaxed) / CHUNK as u32;
+    for index in first..(used_bytes() / CHUNK) as u32 {
+        // SAFETY: the directory has an entry for each chunk below the capacity.
+        let entry = unsafe { &*base.add(DIRECTORY_OFFSET + index as usize * 8).cast::<AtomicU64>() };
+        if Chunk::from_bits(entry.load(Ordering::Relaxed)).is_some_and(|c| c.kind == ChunkKind::TimeSamples) {
+            let chunk = RecordId::at_offset(index as usize * CHUNK);
+            for word in 0..CHUNK / 8 {
+                // SAFETY: within the chunk; every word of it may be written as an atomic word.
+                unsafe { &*base.add(chunk.offset() + word * 8).cast::<AtomicU64>() }.store(0, Ordering::Relaxed);
+            }
+            let before = RECYCLED.load(Ordering::Relaxed);
+            link(chunk).store(before & 0xffff_ffff, Ordering::Relaxed);
+            RECYCLED.store((before >> 32).wrapping_add(1) << 32 | u64::from(chunk.0), Ordering::Release);
+        }
+    }
+}
+
+/// Where a recycled chunk keeps the next one: in a field of a sample that readers skip, since its `node` is zero.
+fn link(chunk: RecordId) -> &'static AtomicU64 {
+    // SAFETY: a chunk of the log holds time samples.
+    &unsafe { record::<layout::TimeSample>(chunk) }.weight_ns
+}
+
+fn recycled_chunk() -> Option<RecordId> {
+    for _ in 0..1_000 {
+        let head = RECYCLED.load(Ordering::Acquire);
+        let chunk = RecordId(head as u32);
+        if chunk.is_none() {
+            return None;
+        }
+        let next = link(chunk).load(Ordering::Relaxed) & 0xffff_ffff;
+        // The upper half counts, so that a chunk that came and went is not mistaken for the same list.
+        let new = (head >> 32).wrapping_add(1) << 32 | next;
+        if RECYCLED.compare_exchange(head, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            link(chunk).store(0, Ordering::Relaxed);
+            return Some(chunk);
+        }
+    }
+    None
 }
 
 /// Counts something that was not recorded where it belongs.

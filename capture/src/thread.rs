@@ -8,7 +8,7 @@
 //! # Orderings    Take a state: `status` compare-exchange (Acquire). Retire it: `status.store(Release)`.
 #![allow(unsafe_code)]
 
-use crate::region::{self, Cursor, SharedCursor};
+use crate::region::{self, LogCursor, SharedCursor};
 use crate::stack::Bounds;
 use crate::syscall::{self, map, mm};
 use crate::tls;
@@ -49,11 +49,24 @@ pub struct Recording {
     /// Call tree of this context.
     pub tree: Tree,
     /// Log of single time samples.
-    pub log: Cursor,
+    pub log: LogCursor,
     /// Frames of the stack being captured, leaf first, as [`layout::Frame`] bits.
     pub frames: [u64; MAX_FRAMES],
     /// Frames used.
     pub depth: usize,
+}
+
+impl Recording {
+    /// One that has no tree yet.
+    pub const fn new() -> Self {
+        Self { tree: Tree::new(), log: LogCursor::new(), frames: [0; MAX_FRAMES], depth: 0 }
+    }
+}
+
+impl Default for Recording {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// State of one thread.
@@ -76,6 +89,10 @@ pub struct ThreadState {
     pub allocations: AtomicU64,
     /// CPU clock at the last sample.
     pub sampled_cpu_ns: AtomicU64,
+    /// Session for which `sampled_cpu_ns` holds.
+    pub session: AtomicU32,
+    /// Elapsed time that the next wall-clock tick of this thread stands for.
+    pub pending_wall_ns: AtomicU64,
     /// Leaf node of the last CPU sample, for the tail.
     pub last_node: AtomicU32,
     /// The thread's CPU timer plus one; 0: none.
@@ -166,6 +183,8 @@ fn register() -> Option<&'static ThreadState> {
     state.random.store(seed ^ crate::clock::monotonic_ns() | 1, Ordering::Relaxed);
     state.interval.store(0, Ordering::Relaxed);
     state.sampled_cpu_ns.store(0, Ordering::Relaxed);
+    state.session.store(0, Ordering::Relaxed);
+    state.pending_wall_ns.store(0, Ordering::Relaxed);
     state.last_node.store(0, Ordering::Relaxed);
     state.timer.store(0, Ordering::Relaxed);
     tls::set(state as *const ThreadState as usize);
@@ -222,7 +241,7 @@ fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
                         core::ptr::drop_in_place(tree);
                     }
                     core::ptr::write(tree, Tree::new());
-                    (*recording.get()).log = Cursor::new();
+                    (*recording.get()).log = LogCursor::new();
                 }
             }
             state
@@ -322,6 +341,18 @@ pub fn reset_all() {
     }
 }
 
+/// A record for a thread that is looked at from outside and has none of its own.
+pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
+    let mut padded = [0; 16];
+    for (to, from) in padded.iter_mut().zip(name) {
+        *to = *from;
+    }
+    let id = new_record(&padded)?;
+    // SAFETY: just allocated for a thread.
+    unsafe { region::record::<Thread>(id) }.tid.store(tid, Ordering::Relaxed);
+    Some(id)
+}
+
 /// Calls `visit` for every registered thread that has not ended.
 pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
     for slot in states() {
@@ -358,6 +389,13 @@ impl ThreadState {
     #[inline]
     pub fn stack(&self) -> Bounds {
         Bounds { low: self.stack_low.load(Ordering::Relaxed), high: self.stack_high.load(Ordering::Relaxed) }
+    }
+
+    /// Sets the name in the thread's record.
+    pub fn rename(&self, name: &[u8]) {
+        if let Some(record) = self.thread_record() {
+            region::store_bytes(&record.name, name.get(..name.len().min(15)).unwrap_or(name));
+        }
     }
 
     /// Counts a call of an allocation function by this thread.

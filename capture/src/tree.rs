@@ -10,7 +10,7 @@
 use crate::mapping::Mapping;
 use crate::region::{self, Cursor};
 use core::sync::atomic::Ordering;
-use layout::{ChunkKind, Frame, Node, Pseudo, RecordId, Root};
+use layout::{ChunkKind, Frame, Node, Pseudo, RecordId, Root, TimeValues};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -27,7 +27,8 @@ const MAX_SLOTS: usize = 1 << 26;
 /// The tree's writer.
 #[derive(Debug, Default)]
 pub struct Tree {
-    root: RecordId,
+    /// By [`Root`]: a thread's handler records CPU time and elapsed time.
+    roots: [RecordId; 3],
     owner: RecordId,
     slots: Option<Mapping>,
     mask: usize,
@@ -39,17 +40,23 @@ pub struct Tree {
 impl Tree {
     /// A tree that has no root yet.
     pub const fn new() -> Self {
-        Self { root: RecordId::NONE, owner: RecordId::NONE, slots: None, mask: 0, used: 0, nodes: Cursor::new(), values: Cursor::new() }
+        Self { roots: [RecordId::NONE; 3], owner: RecordId::NONE, slots: None, mask: 0, used: 0, nodes: Cursor::new(), values: Cursor::new() }
     }
 
-    /// The root, made on first use for the thread's record.
+    /// The root of a kind, made on first use for the thread's record. A tree that enters stacks of several threads makes their roots by [`Tree::child`].
     #[inline]
     pub fn root(&mut self, kind: Root, thread: RecordId) -> Option<RecordId> {
-        if self.root.is_none() {
-            self.owner = thread;
-            self.root = self.child(RecordId::NONE, Frame::pseudo(Pseudo::Root(kind, thread)))?;
+        let index = (kind as usize).wrapping_sub(1);
+        let known = self.roots.get(index).copied().unwrap_or(RecordId::NONE);
+        if !known.is_none() {
+            return Some(known);
         }
-        Some(self.root)
+        self.owner = thread;
+        let root = self.child(RecordId::NONE, Frame::pseudo(Pseudo::Root(kind, thread)))?;
+        if let Some(slot) = self.roots.get_mut(index) {
+            *slot = root;
+        }
+        Some(root)
     }
 
     /// The node of `frame` called from `parent`.
@@ -123,6 +130,27 @@ impl Tree {
             }
         }
         Some(())
+    }
+
+    /// Adds time to a node below a root of time. False if the store is full.
+    #[inline]
+    pub fn add_time(&mut self, node: RecordId, samples: u64, nanos: u64) -> bool {
+        // SAFETY: values below roots of time are time values; who adds time made the node below such a root.
+        let Some(values) = (unsafe { self.values::<TimeValues>(node, ChunkKind::TimeValues) }) else { return false };
+        region::add_own(&values.samples, samples);
+        region::add_own(&values.nanos, nanos);
+        true
+    }
+
+    /// The same stack as `node` of another tree, in this one.
+    pub fn copy(&mut self, node: RecordId) -> Option<RecordId> {
+        if node.is_none() {
+            return Some(RecordId::NONE);
+        }
+        // SAFETY: a node's id, from a tree of this store.
+        let original: &Node = unsafe { region::record(node) };
+        let parent = self.copy(RecordId(original.parent.load(Ordering::Relaxed)))?;
+        self.child(parent, Frame::from_bits(original.frame.load(Ordering::Relaxed)))
     }
 
     /// The values of a node, made on first use: a record `T` in chunks of `kind`.

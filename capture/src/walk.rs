@@ -9,7 +9,7 @@ use crate::stack::{Bounds, StackMemory};
 use crate::thread::{MAX_FRAMES, Recording};
 use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root, Truncated};
 use unwind::arch::Registers;
-use unwind::{FrameAddress, Rule, Rules, Step, Walker};
+use unwind::{FrameAddress, Memory, Rule, Rules, Step, Walker};
 
 struct Cached(Context);
 
@@ -25,10 +25,16 @@ impl Rules for Cached {
 
 /// Walks the calling thread's stack from `at`, with these registers, into `recording.frames`, leaf first. A reason for an early end is the last frame.
 pub fn capture(recording: &mut Recording, stack: Bounds, at: FrameAddress, registers: Registers, context: Context) {
+    let memory = StackMemory::new(stack, registers.sp);
+    capture_from(recording, memory, at, registers, context);
+}
+
+/// The same for any stack, read by `memory`.
+#[inline]
+pub fn capture_from(recording: &mut Recording, memory: impl Memory, at: FrameAddress, registers: Registers, context: Context) {
     if context == Context::Hook && modules::is_stale() {
         modules::refresh();
     }
-    let memory = StackMemory::new(stack, registers.sp);
     let mut walker = match at {
         FrameAddress::Instruction(_) => Walker::at_instruction(registers, Cached(context), memory),
         FrameAddress::ReturnAddress(_) => Walker::at_return_address(registers, Cached(context), memory),
@@ -79,13 +85,21 @@ fn reason_of(reason: unwind::Truncated) -> Truncated {
 
 /// Enters the captured frames into the recording's tree, with `leaf` below them; the leaf's node, or `None` if the store is full.
 pub fn intern(recording: &mut Recording, root: Root, thread: RecordId, leaf: Option<Frame>) -> Option<RecordId> {
+    let root = recording.tree.root(root, thread)?;
+    let node = intern_below(recording, root)?;
+    match leaf {
+        Some(leaf) => recording.tree.child(node, leaf),
+        None => Some(node),
+    }
+}
+
+/// Enters the captured frames below a node of the recording's tree.
+#[inline]
+pub fn intern_below(recording: &mut Recording, root: RecordId) -> Option<RecordId> {
     let Recording { tree, frames, depth, .. } = recording;
-    let mut node = tree.root(root, thread)?;
+    let mut node = root;
     for frame in frames.get(..*depth)?.iter().rev() {
         node = tree.child(node, Frame::from_bits(*frame))?;
     }
-    match leaf {
-        Some(leaf) => tree.child(node, leaf),
-        None => Some(node),
-    }
+    Some(node)
 }

@@ -2,9 +2,21 @@
 #![deny(unsafe_code)]
 
 // The lead's modules: keep these lines when adding others.
+#[cfg(feature = "server")]
+mod engine;
+#[cfg(feature = "server")]
+mod limits;
+#[cfg(feature = "server")]
+mod mode;
+#[cfg(feature = "server")]
+mod own;
 #[doc(hidden)]
 pub mod preload;
 mod sampler;
+#[cfg(feature = "server")]
+mod session;
+#[cfg(feature = "server")]
+mod snapshot;
 mod start;
 mod tables;
 

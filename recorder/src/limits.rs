@@ -42,7 +42,9 @@ pub(crate) fn seconds(text: &str) -> Result<f64, Allowed> {
 
 /// A number of bytes, with or without a unit: `1`, `512KiB`, `1 MB`.
 pub(crate) fn interval(text: &str) -> Result<NonZeroU64, Allowed> {
-    bytes(text)
+    Some(text)
+        .filter(|text| text.trim() == *text)
+        .and_then(bytes)
         .filter(|bytes| *bytes <= MAX_INTERVAL)
         .and_then(NonZeroU64::new)
         .ok_or(Allowed("a number of bytes from 1 to 1TiB (units: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB)"))
@@ -50,7 +52,7 @@ pub(crate) fn interval(text: &str) -> Result<NonZeroU64, Allowed> {
 
 /// The nanoseconds of `10 ms`; units h, hr, min, s, ms, us, ns, and milliseconds without one.
 pub(crate) fn time_interval(text: &str) -> Result<f64, Allowed> {
-    let (number, unit) = split_unit(text);
+    let (number, unit) = split_unit(text.trim());
     let nanos_per_unit = match unit.to_ascii_lowercase().as_str() {
         "h" | "hr" => Some(3600e9),
         "min" => Some(60e9),
@@ -91,7 +93,6 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 fn split_unit(text: &str) -> (&str, &str) {
-    let text = text.trim();
     let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     (number.trim_end(), unit)

@@ -1,6 +1,61 @@
 //! The threads of the recorder itself.
+//!
+//! # Safety
+//!
+//! The one system facility used here changes the signal mask of the calling thread and nothing else.
+#![allow(unsafe_code)]
 
-/// Marks the calling thread as the recorder's own: it is left out of every recording.
+use capture::{syscall, thread};
+use parking_lot::Mutex;
+use std::mem::MaybeUninit;
+
+/// Signals that an instruction of the thread itself raises; blocking them would turn a crash report into a silent kill.
+const SYNCHRONOUS: [libc::c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+
+static OWN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Takes the thread off the list when it ends: the kernel gives its id to others.
+struct Listed(u32);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        OWN.lock().retain(|tid| *tid != self.0);
+    }
+}
+
+thread_local! {
+    static LISTED: Listed = {
+        let tid = syscall::gettid();
+        OWN.lock().push(tid);
+        Listed(tid)
+    };
+}
+
+/// Marks the calling thread as the recorder's own: it is left out of every recording, and receives no signal that was meant for
+/// the application (one that waits for signals in a thread of its own must not find them delivered here; a peer that closes its
+/// connection must not raise SIGPIPE in a program that does not ignore it).
 ///
 /// Every thread started by this crate calls this first.
-pub(crate) fn own_thread() {}
+pub(crate) fn own_thread() {
+    thread::ignore_current();
+    LISTED.with(|_| ());
+    block_signals();
+}
+
+/// Whether a thread is the recorder's own.
+pub(crate) fn is_own(tid: u32) -> bool {
+    OWN.lock().contains(&tid)
+}
+
+fn block_signals() {
+    let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the set it is given.
+    unsafe { libc::sigfillset(signals.as_mut_ptr()) };
+    for signal in SYNCHRONOUS {
+        // SAFETY: the set is initialised and the signal's number is valid.
+        unsafe { libc::sigdelset(signals.as_mut_ptr(), signal) };
+    }
+    // SAFETY: the set is initialised; no old set is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut()) };
+}

@@ -1,10 +1,16 @@
-//! One recording from arm to disarm.
+//! One recording from arm to disarm, and the engines that clients share.
+//!
+//! Called from: threads of the recorder, one for each request. Counters only grow, so a window is the difference of two snapshots, and any number of clients can
+//! look at the same time. Time sampling runs on one thread for all clients of a mode, at one rate; a client that asks for another rate is told
+//! when to come again.
 
+use crate::engine::{self, Engine};
+use crate::{snapshot, start};
+use profile::Profile;
+use profile::store::{Counts, Decoded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use profile::store::Counts;
+use std::time::{Duration, Instant};
 
 pub use crate::mode::Mode;
 
@@ -49,15 +55,103 @@ pub(crate) enum SessionError {
     Cancelled,
 }
 
-/// Records on the calling thread until the window is over.
-pub(crate) fn record(_request: &Request, cancel: &Cancel) -> Result<profile::Profile, SessionError> {
-    if cancel.is_cancelled() {
-        return Err(SessionError::Cancelled);
+/// Readies the store, and samples allocations from now on: one in `interval_bytes` bytes on average, 0 for none. Does nothing if it was called before.
+pub(crate) fn prepare(interval_bytes: u64) -> Result<(), SessionError> {
+    if start::in_library(interval_bytes) {
+        Ok(())
+    } else {
+        Err(SessionError::Unavailable("the kernel refuses memory for the store".to_owned()))
     }
-    Err(SessionError::Unavailable("not built yet".to_owned()))
+}
+
+/// Records on the calling thread until the window is over.
+pub(crate) fn record(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
+    prepare(start::DEFAULT_ALLOC_INTERVAL)?;
+    match request.mode {
+        Mode::Cpu | Mode::Wall => time(request, cancel),
+        Mode::Allocs | Mode::Heap => allocations(request, cancel),
+    }
 }
 
 /// Exact counts of every allocation function so far.
 pub(crate) fn counts() -> Counts {
-    Counts::default()
+    snapshot::take().map(|decoded| decoded.counts).unwrap_or_default()
+}
+
+fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
+    let window = Duration::from_secs_f64(request.seconds.unwrap_or(30.0));
+    let engine = if request.mode == Mode::Cpu { Engine::Cpu } else { Engine::Wall };
+    let running = engine::join(engine, request.hz, window)?;
+    let of_mode = |decoded: Decoded| if engine == Engine::Cpu { decoded.cpu } else { decoded.wall };
+    let before = take()?;
+    let waited = wait(window, cancel);
+    // The last client's leave ends the sampling, and accounts for the time since each thread's last sample.
+    drop(running);
+    waited?;
+    let after = take()?;
+    let started_ns = (before.start_unix_ns, before.duration_ns);
+    let mut profile = difference(of_mode(after.decoded), of_mode(before.decoded), request)?;
+    profile.period = i64::from(1_000_000_000 / request.hz);
+    profile.start_unix_ns = started_ns.0 + started_ns.1;
+    profile.duration_ns = i64::try_from(window.as_nanos()).unwrap_or(i64::MAX);
+    Ok(profile)
+}
+
+fn allocations(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
+    let sampled = engine::Sampling::join(request.interval, request.seconds)?;
+    let before = match request.seconds {
+        None => None,
+        Some(seconds) => {
+            let before = take()?;
+            wait(Duration::from_secs_f64(seconds), cancel)?;
+            Some(before)
+        }
+    };
+    let after = take()?;
+    drop(sampled);
+    if after.decoded.counts.calls.iter().all(|calls| *calls == 0) {
+        return Err(SessionError::Unavailable(
+            "no allocation was seen: is RecordingAllocator the program's #[global_allocator], or the preload library loaded?".to_owned(),
+        ));
+    }
+    let mut profile = match before {
+        None => after.decoded.allocs.unwrap_or_default(),
+        Some(before) => difference(after.decoded.allocs, before.decoded.allocs, request)?,
+    };
+    let wanted = if request.mode == Mode::Heap { "inuse_space" } else { "alloc_objects" };
+    profile.default_sample_type = profile.column(wanted);
+    Ok(profile)
+}
+
+fn difference(after: Option<Profile>, before: Option<Profile>, request: &Request) -> Result<Profile, SessionError> {
+    let after = after.ok_or_else(|| SessionError::Unavailable(format!("the store holds nothing of mode {}", request.mode)))?;
+    Ok(Profile::difference(&after, &before.unwrap_or_else(|| Profile::new(after.sample_types.clone()))))
+}
+
+struct Taken {
+    decoded: Decoded,
+    start_unix_ns: i64,
+    duration_ns: i64,
+}
+
+fn take() -> Result<Taken, SessionError> {
+    let decoded = snapshot::take().ok_or_else(|| SessionError::Unavailable("there is no store".to_owned()))?;
+    let any = decoded.allocs.as_ref().or(decoded.cpu.as_ref()).or(decoded.wall.as_ref());
+    let (start_unix_ns, duration_ns) = any.map_or((0, 0), |p| (p.start_unix_ns, p.duration_ns));
+    Ok(Taken { decoded, start_unix_ns, duration_ns })
+}
+
+fn wait(window: Duration, cancel: &Cancel) -> Result<(), SessionError> {
+    const STEP: Duration = Duration::from_millis(50);
+    let end = Instant::now() + window;
+    loop {
+        if cancel.is_cancelled() {
+            return Err(SessionError::Cancelled);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(STEP));
+    }
 }

@@ -30,6 +30,10 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
+    /// No directory: the store is private memory.
+    #[cfg(feature = "server")]
+    pub(crate) const NONE: Self = Self { bytes: [0; PATH_BYTES], length: 0 };
+
     /// The directory with this path; `None` if the path of a file in it might be too long.
     pub(crate) fn new(path: &[u8]) -> Option<Self> {
         let mut bytes = [0; PATH_BYTES];
@@ -48,6 +52,10 @@ impl Directory {
         Some((path, self.length + room - left))
     }
 }
+
+/// Mean bytes between sampled allocations unless told.
+#[cfg(feature = "server")]
+pub(crate) const DEFAULT_ALLOC_INTERVAL: u64 = 512 << 10;
 
 static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
 
@@ -73,6 +81,27 @@ pub(crate) fn start(plan: Plan) -> bool {
         record::set_interval(plan.purpose.alloc_interval_bytes);
     }
     true
+}
+
+/// In a program that carries the recorder as a library: a private store, once. True if there is one.
+#[cfg(feature = "server")]
+pub(crate) fn in_library(interval_bytes: u64) -> bool {
+    const BUDGET: usize = 64 << 20;
+    static ONCE: Mutex<()> = Mutex::new(());
+    let _held = ONCE.lock();
+    if region::header().is_some() {
+        return true;
+    }
+    let purpose = Purpose {
+        modes: modes::ALLOCS | modes::HEAP | modes::CPU | modes::WALL,
+        budget_bytes: BUDGET,
+        alloc_interval_bytes: interval_bytes,
+        period_ns: 0,
+    };
+    let plan = Plan { purpose, directory: Directory::NONE, follow: true, own_library: false };
+    watch_forks();
+    sampler::timers::set_up_exit_hook();
+    start(plan)
 }
 
 fn open(plan: &Plan) -> bool {

@@ -1,5 +1,8 @@
 //! Mangled names of Rust and C++ in the form that their authors wrote them.
 //!
+//! Compilers move the unlikely part of a function away and call it `NAME.cold`. No call leads there: it is a part of the
+//! same frame, so it is shown by the name of the whole.
+//!
 //! A few hundred mangled bytes can stand for gigabytes of text or for unbounded recursion. Both are bounded here;
 //! beyond the bounds the mangled name is shown.
 
@@ -25,9 +28,25 @@ pub(crate) struct Name {
 impl Name {
     /// Demangles `symbol` where it is mangled.
     pub(crate) fn new(symbol: &str) -> Name {
-        match demangle(symbol) {
-            Some(shown) if shown != symbol => Name { shown: shown.into(), system: Some(symbol.into()) },
-            _ => Name { shown: symbol.into(), system: None },
+        let whole = whole(symbol);
+        let shown: Arc<str> = demangle(whole).map_or_else(|| whole.into(), Into::into);
+        let system = (*shown != *symbol).then(|| symbol.into());
+        Name { shown, system }
+    }
+}
+
+/// The symbol without the suffixes of moved parts (`.cold`, and `.warm` by BOLT) and of link-time renaming. Suffixes of
+/// clones, which are functions of their own, stay: `.part.0`, `.isra.0`, `.constprop.0`.
+fn whole(symbol: &str) -> &str {
+    let mut whole = symbol;
+    loop {
+        let numbered = whole.rsplit_once('.').filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let (stem, has_number) = numbered.map_or((whole, false), |(stem, number)| (stem, !number.is_empty()));
+        let moved = [".cold", ".warm"].iter().find_map(|suffix| stem.strip_suffix(suffix));
+        let renamed = [".llvm", ".lto_priv"].iter().find_map(|suffix| stem.strip_suffix(suffix)).filter(|_| has_number);
+        match moved.or(renamed) {
+            Some(shorter) if !shorter.is_empty() => whole = shorter,
+            _ => return whole,
         }
     }
 }
@@ -76,7 +95,11 @@ mod tests {
             ("_RNvMs_NtCs5rAyCwqJMpX_4core3numh8from_str", "<u8>::from_str"),
             ("_ZN5space3fooEibc", "space::foo(int, bool, char)"),
             ("_ZNSt6vectorIiSaIiEE9push_backERKi", "std::vector<int, std::allocator<int> >::push_back(int const&)"),
-            ("_ZN5space3fooEi.cold", "space::foo(int) [clone .cold]"),
+            ("_ZN5space3fooEi.cold", "space::foo(int)"),
+            ("_ZN5space3fooEi.isra.0.cold", "space::foo(int) [clone .isra.0]"),
+            ("main.cold", "main"),
+            ("main.cold.1.llvm.7421", "main"),
+            ("main.lto_priv.0", "main"),
         ] {
             let name = Name::new(mangled);
             assert_eq!(&*name.shown, shown);
@@ -86,7 +109,9 @@ mod tests {
 
     #[test]
     fn plain_names_stay() {
-        for name in ["malloc", "_start", "__libc_start_main", "_Z", "_R", "", "Zebra", "_ZZZZZZ", "R_x", "main.cold"] {
+        for name in
+            ["malloc", "_start", "__libc_start_main", "_Z", "_R", "", "Zebra", "_ZZZZZZ", "R_x", "main.part.0", ".cold"]
+        {
             assert_eq!(Name::new(name), Name { shown: name.into(), system: None });
         }
     }

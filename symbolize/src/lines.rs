@@ -21,10 +21,17 @@ pub(crate) struct Line {
     file: Option<Arc<str>>,
     line: u32,
     start: Option<u64>,
+    inlined: bool,
+    label: bool,
 }
 
 impl Line {
-    /// The frame of this function; one without start was inlined.
+    /// Whether it is only known to start somewhere before the address, and not to be there.
+    pub(crate) fn is_label(&self) -> bool {
+        self.label
+    }
+
+    /// The frame of this function.
     pub(crate) fn into_frame(self) -> SymbolFrame {
         SymbolFrame {
             name: Arc::clone(&self.name.shown),
@@ -32,7 +39,7 @@ impl Line {
             file: self.file,
             line: self.line,
             function_start: self.start.map(Svma),
-            inlined: self.start.is_none(),
+            inlined: self.inlined,
         }
     }
 }
@@ -70,21 +77,25 @@ struct Interned {
 impl Interned {
     fn lines(&mut self, symbol: &Symbolized<'_>) -> Vec<Line> {
         match symbol {
-            // A symbol that is only known to start somewhere before the address is not known to be there.
-            Symbolized::Sym(symbol) if symbol.size.is_some_and(|size| size > 0) => self.lines_of(symbol),
+            Symbolized::Sym(symbol) => self.lines_of(symbol),
             _ => Vec::new(),
         }
     }
 
     fn lines_of(&mut self, symbol: &Sym<'_>) -> Vec<Line> {
-        let inlined = symbol.inlined.iter().rev();
-        let mut lines: Vec<Line> =
-            inlined.map(|inlined| self.line(&inlined.name, inlined.code_info.as_ref(), None)).collect();
-        lines.push(self.line(&symbol.name, symbol.code_info.as_deref(), Some(symbol.addr)));
+        let mut lines = Vec::with_capacity(symbol.inlined.len() + 1);
+        for inlined in symbol.inlined.iter().rev() {
+            lines.push(Line { inlined: true, ..self.line(&inlined.name, inlined.code_info.as_ref()) });
+        }
+        // DWARF functions of several parts have neither size nor start here; a start without size is that of a label in
+        // the symbol table.
+        let start = symbol.size.map(|_| symbol.addr);
+        let label = symbol.size.is_none() && symbol.addr != 0;
+        lines.push(Line { start, label, ..self.line(&symbol.name, symbol.code_info.as_deref()) });
         lines
     }
 
-    fn line(&mut self, name: &str, place: Option<&CodeInfo<'_>>, start: Option<u64>) -> Line {
+    fn line(&mut self, name: &str, place: Option<&CodeInfo<'_>>) -> Line {
         let name = match self.names.get(name) {
             Some(name) => Arc::clone(name),
             None => {
@@ -104,6 +115,13 @@ impl Interned {
                     }
                 }
             });
-        Line { name, line: place.and_then(|place| place.line).unwrap_or(0), file, start }
+        Line {
+            name,
+            file,
+            line: place.and_then(|place| place.line).unwrap_or(0),
+            start: None,
+            inlined: false,
+            label: false,
+        }
     }
 }

@@ -77,7 +77,7 @@ fn open(path: &Path, build_id: &[u8]) -> Result<Binary, String> {
     if !build_id.is_empty() && found.as_deref() != Some(build_id) {
         let found = found.map_or("none".to_owned(), |found| hexadecimal(&found));
         let mapped = hexadecimal(build_id);
-        return Err(format!("replaced since it was recorded: no names (build id {found}, recorded {mapped})"));
+        return Err(format!("replaced since it was recorded: not used (build id {found}, recorded {mapped})"));
     }
     Ok(Binary { path: path.to_owned(), elf })
 }

@@ -113,6 +113,9 @@ fn vdso_functions(build_id: &[u8], addresses: &[u64], found: &mut [Option<Functi
 /// Joins the function from the symbol table with what DWARF says about the same address. The enclosing function keeps
 /// its name from the table, so that names do not depend on whether debug information is installed.
 fn join(function: Option<&Function>, lines: Vec<Line>) -> Vec<SymbolFrame> {
+    if function.is_none() && lines.last().is_some_and(Line::is_label) {
+        return Vec::new();
+    }
     let mut frames: Vec<SymbolFrame> = lines.into_iter().map(Line::into_frame).collect();
     match (frames.last_mut(), function) {
         (Some(last), Some(function)) => {

@@ -98,7 +98,7 @@ fn c_agrees_with_addr2line() {
         ("dwarf5", &["-O2", "-g"][..]),
         ("dwarf4", &["-O2", "-g", "-gdwarf-4"]),
         ("packed", &["-O2", "-g", "-gz"]),
-        ("aranges", &["-O2", "-g", "-fno-pie", "-no-pie"]),
+        ("fixed", &["-O2", "-g", "-fno-pie", "-no-pie"]),
     ] {
         let program = folder.compile("gcc", C, name, arguments);
         let addresses = bytes_of(&program, &["main", "outer"]);
@@ -196,4 +196,39 @@ fn a_return_address_is_looked_up_inside_the_call() {
     let caller = &found.symbols.get(&frame(AddressKind::ReturnAddress))[0];
     assert_eq!((&*caller.name, caller.line), ("last", 3));
     assert!(found.symbols.get(&frame(AddressKind::Instruction)).iter().all(|frame| &*frame.name != "last"));
+}
+
+#[test]
+fn a_gap_has_no_name_with_debug_information_either() {
+    let folder = Folder::new();
+    let source = "__asm__(\".text\\n.globl label\\nlabel: ret\\n.skip 8192, 0x90\\n\");\n\
+                  int main(void) { return 0; }\n";
+    let program = folder.compile("gcc", source, "program", &["-O1", "-g"]);
+    let symbols = run("nm", &[text(&program)]);
+    let label = symbols.lines().find_map(|line| line.strip_suffix(" T label")).expect("nm lists it");
+    let label = u64::from_str_radix(label, 16).expect("hexadecimal");
+    for detail in [Detail::Names, Detail::Full] {
+        let found = symbolized(&program, &[label, label + 8000], &options(detail));
+        assert_eq!(linker_name(&found, label).as_deref(), Some("label"), "{detail:?}");
+        assert_eq!(linker_name(&found, label + 8000), None, "{detail:?}");
+    }
+}
+
+#[test]
+fn the_moved_part_of_a_function_is_shown_as_the_function() {
+    let folder = Folder::new();
+    let source = "#include <stdlib.h>\n\
+                  __attribute__((cold)) void unlikely(int);\n\
+                  __attribute__((noinline)) int work(int x) {\n    if (x > 1000) {\n        unlikely(x);\n        \
+                  unlikely(x + 1);\n    }\n    return x * 2;\n}\n\
+                  __attribute__((cold, noinline)) void unlikely(int x) { if (x > 2000) abort(); }\n\
+                  int main(int argc, char **argv) { return work(argc); }\n";
+    let program = folder.compile("gcc", source, "program", &["-O2", "-g"]);
+    let Some((_, cold, _)) = nm(&program, &[]).into_iter().find(|(name, ..)| name == "work.cold") else { return };
+    for detail in [Detail::Names, Detail::Full] {
+        let found = symbolized(&program, &[cold], &options(detail));
+        let last = found.symbols.get(&frame(cold)).last().expect("a frame").clone();
+        assert_eq!((&*last.name, last.system_name.as_deref()), ("work", Some("work.cold")));
+        assert_eq!(last.line != 0, detail == Detail::Full);
+    }
 }

@@ -11,10 +11,15 @@ pub struct Rule(u64);
 impl Rule {
     /// Bits that a rule uses, from the lowest.
     pub const BITS: u32 = 48;
-    /// Nothing is known about the address. Stepping with it tries the frame pointer.
+    /// Nothing is known about the address, which lies in no module (made at run time). Stepping with it tries the frame pointer.
     pub const NONE: Self = Self(0);
     /// The frame has no caller: it is the root.
     pub const END_OF_STACK: Self = Self(END_OF_STACK);
+    /// No table covers the address, and nothing may be guessed. Ends the walk.
+    ///
+    /// For gaps in a module's table (code of linkers and assemblers holds the frame pointer of some other function, so that following
+    /// it skips frames), and for memory that is not executable.
+    pub const NO_TABLE: Self = Self(NO_TABLE);
     /// There is a caller, but the rule for it cannot be expressed. Ends the walk.
     pub const UNSUPPORTED: Self = Self(UNSUPPORTED);
 
@@ -39,9 +44,9 @@ impl Rule {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Rule {
-    /// The host's rule for [`arch::PERF_TRAMPOLINE_CODE`](crate::arch::PERF_TRAMPOLINE_CODE).
+    /// The host's rule for the perf trampoline of CPython, which [`arch::rule_from_code`](crate::arch::rule_from_code) recognises.
     pub const PERF_TRAMPOLINE: Self = crate::arch::PERF_TRAMPOLINE;
-    /// The host's rule for [`arch::SIGNAL_RETURN_CODE`](crate::arch::SIGNAL_RETURN_CODE).
+    /// The host's rule for frames that signals make, which [`arch::rule_from_code`](crate::arch::rule_from_code) recognises.
     pub const SIGNAL_FRAME: Self = crate::arch::SIGNAL_FRAME;
 }
 
@@ -50,6 +55,7 @@ pub(crate) const KIND_BITS: u32 = 4;
 /// Kinds that all architectures share; the other numbers are theirs.
 pub(crate) const END_OF_STACK: u64 = 1;
 pub(crate) const UNSUPPORTED: u64 = 2;
+pub(crate) const NO_TABLE: u64 = 3;
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +63,7 @@ impl fmt::Debug for Rule {
             Self::NONE => f.write_str("Rule::NONE"),
             Self::END_OF_STACK => f.write_str("Rule::END_OF_STACK"),
             Self::UNSUPPORTED => f.write_str("Rule::UNSUPPORTED"),
+            Self::NO_TABLE => f.write_str("Rule::NO_TABLE"),
             Self(bits) => write!(f, "Rule({bits:#014x})"),
         }
     }

@@ -1,11 +1,14 @@
 use crate::{FrameAddress, Memory, Rule, Truncated, Unwind};
 
 /// Looks rules up. The recorder's answer comes from a cache of addresses and the tables of all modules.
+///
+/// Where a module's table has no row, the code itself may be known (`arch::rule_from_code`); else [`Rule::NO_TABLE`] is the answer
+/// in modules and in memory that is not executable, and [`Rule::NONE`] in code that was made at run time.
 pub trait Rules {
     /// What the lookup knows about a frame besides its rule, such as the module's number.
     type Tag: Copy;
 
-    /// The rule for [`address.for_lookup()`](FrameAddress::for_lookup); [`Rule::NONE`] if no table covers it.
+    /// The rule for [`address.for_lookup()`](FrameAddress::for_lookup).
     fn lookup(&mut self, address: FrameAddress) -> (Rule, Self::Tag);
 }
 

@@ -225,10 +225,21 @@ pub unsafe fn advise(address: *mut u8, length: usize, advice: usize) -> Result<(
     check(unsafe { syscall(number::MADVISE, [address as usize, length, advice, 0, 0, 0]) }).map(drop)
 }
 
-/// Sends a signal to a thread of this process.
-pub fn tgkill(tid: u32, signal: i32) -> Result<(), Errno> {
-    // SAFETY: no memory is involved.
-    check(unsafe { syscall(number::TGKILL, [getpid() as usize, tid as usize, signal as usize, 0, 0, 0]) }).map(drop)
+/// Sends a signal with a value to a thread of this process (`si_code` is `SI_QUEUE`).
+pub fn queue_signal(tid: u32, signal: i32, value: usize) -> Result<(), Errno> {
+    const SI_QUEUE: i32 = -1;
+    // struct siginfo: signo, errno, code, padding, pid, uid, value, up to 128 bytes.
+    let mut info = [0_u64; 16];
+    let [first, second, third, fourth, ..] = &mut info;
+    *first = u64::from(signal as u32);
+    *second = u64::from(SI_QUEUE as u32);
+    *third = u64::from(getpid());
+    *fourth = value as u64;
+    // SAFETY: the kernel reads one siginfo.
+    check(unsafe {
+        syscall(number::RT_TGSIGQUEUEINFO, [getpid() as usize, tid as usize, signal as usize, info.as_ptr() as usize, 0, 0])
+    })
+    .map(drop)
 }
 
 /// A timer that sends `signal` to the thread `tid` on ticks of that thread's CPU clock.

@@ -51,9 +51,9 @@ pub mod number {
     pub const TIMER_SETTIME: usize = 223;
     pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
-    pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const READLINKAT: usize = 267;
     pub const FALLOCATE: usize = 285;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PROCESS_VM_READV: usize = 310;
 }

@@ -11,13 +11,13 @@
 use crate::named::NO_STACK;
 use crate::proto::{Function, Label, Line, Location, Mapping, ValueType};
 use crate::{
-    AddressKind, Frame, FrameId, LabelValue, MappingId, Options, Profile, Sample, SampleType, StackId, Svma, SymbolFrame,
+    Frame, FrameId, LabelValue, MappingId, Options, Profile, Sample, SampleType, StackId, Svma, SymbolFrame,
     Symbols, Thread,
 };
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
-use prost::encoding::{encode_key, encode_varint, encoded_len_varint, WireType};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use rustc_hash::FxHashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl<'a> Encoder<'a> {
         out.write_all(&head.encode_to_vec())?;
         buffer.clear();
         for string in &self.strings.all {
-            prost::encoding::encode_key(STRING, WireType::LengthDelimited, &mut buffer);
+            encode_key(STRING, WireType::LengthDelimited, &mut buffer);
             encode_varint(string.len() as u64, &mut buffer);
             buffer.extend_from_slice(string.as_bytes());
         }
@@ -290,6 +290,3 @@ fn thread_labels(thread: &Thread, several: bool, strings: &mut Strings) -> Vec<L
     let process = [text("process", &thread.process, strings), number("pid", thread.pid, strings)];
     own.into_iter().chain(process.into_iter().filter(|_| several)).flatten().collect()
 }
-
-/// The kind that decoded locations have: the one has been subtracted from them already.
-pub(crate) const DECODED_KIND: AddressKind = AddressKind::Instruction;

@@ -4,11 +4,27 @@ use super::{collapsed, folded_name, one_line};
 use crate::named::{Prefix, Tree};
 use crate::{Options, Profile, SampleType, Symbols};
 use inferno::flamegraph::color::{BackgroundColor, BasicPalette, MultiPalette, Palette};
-use inferno::flamegraph::{self, TextTruncateDirection};
+use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use std::io::{self, Write};
 
-/// Share of the whole below which a frame is not drawn: at a width of 1200, a tenth of a pixel.
-const MIN_SHARE: f64 = 0.0001;
+/// Where a flame graph is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// By itself: root at the bottom, with title and comments.
+    File,
+    /// On the page, next to others: root on top.
+    Page,
+}
+
+impl Style {
+    /// Percentage of the whole below which a frame is not drawn: a fraction of a pixel.
+    const fn min_width(self) -> f64 {
+        match self {
+            Self::File => 0.01,
+            Self::Page => 0.03,
+        }
+    }
+}
 
 /// Writes the profile.
 ///
@@ -17,7 +33,7 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
     let column = options.column(profile)?;
     let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
     let tree = Tree::new(profile, symbols, prefix, folded_name);
-    draw(&tree, profile, column, &title(profile, options), out)
+    draw(&tree, profile, column, &title(profile, options), Style::File, out)
 }
 
 /// The title asked for, or what is measured.
@@ -59,7 +75,14 @@ fn count_name(sample_type: &SampleType) -> String {
     }
 }
 
-pub(super) fn draw(tree: &Tree, profile: &Profile, column: usize, title: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn draw(
+    tree: &Tree,
+    profile: &Profile,
+    column: usize,
+    title: &str,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let fallback = SampleType::new("samples", "count");
     let sample_type = profile.sample_types.get(column).unwrap_or(&fallback);
     let mut own = tree.own_values(profile, column);
@@ -67,7 +90,7 @@ pub(super) fn draw(tree: &Tree, profile: &Profile, column: usize, title: &str, o
     own.iter_mut().for_each(|value| *value = (*value).max(0));
     let halvings = halvings_to_fit(&own);
     own.iter_mut().for_each(|value| *value >>= halvings);
-    fold_narrow(tree, &mut own);
+    fold_narrow(tree, &mut own, style.min_width() / 100.0);
 
     let mut options = flamegraph::Options::default();
     options.title = format!("{title}: {}", caption(sample_type));
@@ -75,7 +98,9 @@ pub(super) fn draw(tree: &Tree, profile: &Profile, column: usize, title: &str, o
     if left_out != 0 {
         notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
     }
-    options.subtitle = (!notes.is_empty()).then(|| notes.join("; "));
+    options.subtitle = (!notes.is_empty() && style == Style::File).then(|| notes.join("; "));
+    options.direction = if style == Style::Page { Direction::Inverted } else { Direction::Straight };
+    options.min_width = style.min_width();
     options.count_name = count_name(sample_type);
     // Microseconds are what a person can read; the graph divides, so that no rounding adds up.
     let unit = if sample_type.unit == "nanoseconds" { 0.001 } else { 1.0 };
@@ -119,9 +144,9 @@ fn halvings_to_fit(values: &[i64]) -> u32 {
 }
 
 /// Gives the values of frames that would be too narrow to see to those below them: the picture is the same, and done sooner.
-fn fold_narrow(tree: &Tree, own: &mut [i64]) {
+fn fold_narrow(tree: &Tree, own: &mut [i64], min_share: f64) {
     let totals = tree.totals(own);
-    let smallest = totals.first().copied().unwrap_or(0) as f64 * MIN_SHARE;
+    let smallest = totals.first().copied().unwrap_or(0) as f64 * min_share;
     for node in (1..tree.len()).rev() {
         if (totals[node] as f64) < smallest {
             let parent = tree.parent(node as u32) as usize;

@@ -1,7 +1,12 @@
 //! From the store that a recorded process writes to profiles.
 
+mod nodes;
+mod profiles;
+mod syscalls;
+
 use crate::Profile;
-use layout::{FUNCTIONS, Function};
+use crate::mapping::file_name;
+use layout::{FUNCTIONS, Function, HeaderFields, Lost, ThreadFields, View, modes};
 use std::fmt;
 
 pub use layout::BadStore as StoreError;
@@ -19,6 +24,10 @@ pub struct Decoded {
     pub modes: u32,
     /// Whether the process ended in an orderly way.
     pub ended: bool,
+    /// When recording began, in nanoseconds since 1970.
+    pub start_unix_ns: i64,
+    /// From then to the last sign of the process, in nanoseconds.
+    pub duration_ns: i64,
     /// Exact counters of the allocation functions.
     pub counts: Counts,
     /// Allocations, if they were recorded.
@@ -32,10 +41,10 @@ pub struct Decoded {
 }
 
 /// Something that was not recorded where it belongs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Why.
-    pub reason: layout::Lost,
+    pub reason: Lost,
     /// How many events.
     pub events: u64,
     /// What they stood for: bytes of allocations, nanoseconds of time.
@@ -77,14 +86,87 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lost {} events ({})", self.events, self.reason.reason())
+impl Loss {
+    /// As a sentence for the mode that it happened in, or for either if that is not known.
+    fn describe(&self, unit: &str) -> String {
+        let Self { reason, events, weight } = self;
+        let what = match reason {
+            Lost::LogFull => "times of single samples",
+            Lost::LiveTableFull => "allocations whose end is not known",
+            _ => "events",
+        };
+        let weight = if *weight == 0 { String::new() } else { format!(", {weight} {unit}") };
+        format!("lost: {events} {what}{weight} ({})", reason.reason())
     }
 }
 
-/// Reads the bytes of a store, whole or cut off anywhere.
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe("bytes or nanoseconds"))
+    }
+}
+
+/// Reads the bytes of a store, whole or cut off anywhere. What cannot be read in them is left out and counted in the comments.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, StoreError> {
-    let view = layout::View::new(bytes)?;
-    Ok(Decoded { pid: view.header().pid, ..Decoded::default() })
+    let view = View::new(bytes)?;
+    let header = view.header();
+    let elapsed = header.last_monotonic_ns.saturating_sub(header.start_monotonic_ns);
+    let mut decoded = Decoded {
+        pid: header.pid,
+        parent_pid: header.parent_pid,
+        exe: text_of(&header.exe, header.exe_length),
+        modes: header.modes,
+        ended: header.ended != 0,
+        start_unix_ns: saturate(header.start_realtime_ns),
+        duration_ns: saturate(elapsed),
+        counts: counts(&view, &header),
+        lost: losses(&header),
+        ..Decoded::default()
+    };
+    profiles::add(&view, &header, &mut decoded);
+    Ok(decoded)
+}
+
+impl Decoded {
+    /// File name of the executable.
+    pub fn process(&self) -> &str {
+        file_name(&self.exe)
+    }
+
+    fn records_allocations(&self) -> bool {
+        self.modes & (modes::ALLOCS | modes::HEAP) != 0
+    }
+
+    fn records_time(&self) -> bool {
+        self.modes & (modes::CPU | modes::WALL) != 0
+    }
+}
+
+fn counts(view: &View<'_>, header: &HeaderFields) -> Counts {
+    let mut counts = Counts { calls: header.calls, bytes: header.bytes };
+    for (_, _, thread) in view.records::<ThreadFields>() {
+        counts.add(&thread.calls, &thread.bytes);
+    }
+    counts
+}
+
+fn losses(header: &HeaderFields) -> Vec<Loss> {
+    let of = |reason: &Lost| Loss {
+        reason: *reason,
+        events: header.lost[*reason as usize],
+        weight: header.lost_weight[*reason as usize],
+    };
+    Lost::ALL.iter().map(of).filter(|loss| loss.events != 0 || loss.weight != 0).collect()
+}
+
+/// The text in zero-padded words.
+fn text_of(words: &[u64], length: u64) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let length = usize::try_from(length).unwrap_or(bytes.len()).min(bytes.len());
+    let text = bytes[..length].split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+fn saturate(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

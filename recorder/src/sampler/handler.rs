@@ -12,22 +12,48 @@
 use capture::rules::Context;
 use capture::thread::{self, Current, ThreadState};
 use capture::{clock, region, walk};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use layout::{ChunkKind, Lost, RecordId, Root, TimeSample, TimeValues};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use layout::{Frame, Lost, Pseudo, RecordId, Root, State};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
 /// The signal of the timers.
 pub(crate) const SIGNAL: i32 = libc::SIGPROF;
-/// Comes back in the signal's value: the address of something that only we have.
-static COOKIE: u8 = 0;
-/// Whether CPU ticks are recorded.
-static ARMED: AtomicBool = AtomicBool::new(false);
+/// Upper half of the value in our timers' signals; the lower half is a slot of `BASELINES`.
+const MAGIC: usize = 0x7072_6f66;
+/// Slots for threads whose timers were started from outside.
+pub(crate) const SLOTS: usize = 8192;
+
+/// Whether CPU ticks, and whether wall-clock ticks are recorded.
+static CPU: AtomicBool = AtomicBool::new(false);
+static WALL: AtomicBool = AtomicBool::new(false);
+/// Number of the CPU session: what a thread noted in another one does not count.
+static SESSION: AtomicU32 = AtomicU32::new(0);
+/// CPU clocks of threads when their timers were started from outside. Slot 0 is not used.
+static BASELINES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 /// What was installed before us.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(core::ptr::null_mut());
 
-pub(crate) fn cookie() -> usize {
-    &raw const COOKIE as usize
+/// What comes back in the signals of a timer with this slot; slot 0 for a thread that armed itself.
+pub(crate) fn value(slot: usize) -> usize {
+    MAGIC << 32 | slot
+}
+
+/// Notes the CPU clock at the start of a timer.
+pub(crate) fn set_baseline(slot: usize, cpu_ns: u64) {
+    if let Some(cell) = BASELINES.get(slot) {
+        cell.store(cpu_ns, Ordering::Release);
+    }
+}
+
+/// The clock noted in a slot.
+pub(crate) fn baseline(slot: usize) -> u64 {
+    BASELINES.get(slot).map_or(0, |cell| cell.load(Ordering::Acquire))
+}
+
+/// Number of the running CPU session.
+pub(crate) fn session() -> u32 {
+    SESSION.load(Ordering::Acquire)
 }
 
 /// Installs the handler, once in a process. False if the kernel refuses.
@@ -52,30 +78,52 @@ pub(crate) fn install() -> bool {
     true
 }
 
-pub(crate) fn arm(armed: bool) {
-    ARMED.store(armed, Ordering::Release);
+/// Begins or ends the recording of CPU ticks.
+pub(crate) fn arm_cpu(armed: bool) {
+    if armed {
+        SESSION.fetch_add(1, Ordering::AcqRel);
+    }
+    CPU.store(armed, Ordering::Release);
 }
 
-pub(crate) fn is_armed() -> bool {
-    ARMED.load(Ordering::Acquire)
+/// Whether CPU ticks are recorded.
+pub(crate) fn is_cpu_armed() -> bool {
+    CPU.load(Ordering::Acquire)
+}
+
+/// Begins or ends the recording of wall-clock ticks.
+pub(crate) fn arm_wall(armed: bool) {
+    WALL.store(armed, Ordering::Release);
 }
 
 unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
-    let ours = unsafe { (*info).si_code == libc::SI_TIMER && (*info).si_value().sival_ptr as usize == cookie() };
-    if !ours {
-        // SAFETY: as the kernel called us.
-        unsafe { chain(signal, info, context) };
-        return;
-    }
-    if !ARMED.load(Ordering::Acquire) {
-        return;
-    }
-    let Current::Known(thread) = thread::current() else { return };
+    let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
     // SAFETY: the kernel passes the interrupted context.
     let registers = unsafe { interrupted(context) };
-    let weight = weigh(thread);
-    record(thread, registers, weight);
+    if code == libc::SI_TIMER && value >> 32 == MAGIC {
+        if CPU.load(Ordering::Acquire)
+            && let Current::Known(thread) = thread::current()
+        {
+            let weight = weigh(thread, value & 0xffff_ffff);
+            record(thread, registers, Root::Cpu, None, weight);
+        }
+        return;
+    }
+    if code == libc::SI_QUEUE && value >> 32 == MAGIC {
+        if WALL.load(Ordering::Acquire)
+            && let Current::Known(thread) = thread::current()
+        {
+            let weight = thread.pending_wall_ns.swap(0, Ordering::AcqRel);
+            if weight != 0 {
+                let state = Frame::pseudo(Pseudo::State(State::OnCpu));
+                record(thread, registers, Root::Wall, Some(state), weight);
+            }
+        }
+        return;
+    }
+    // SAFETY: as the kernel called us.
+    unsafe { chain(signal, info, context) };
 }
 
 /// Registers of the interrupted thread.
@@ -87,19 +135,37 @@ unsafe fn interrupted(context: *mut libc::c_void) -> Registers {
 }
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
-fn weigh(thread: &ThreadState) -> u64 {
+fn weigh(thread: &ThreadState, slot: usize) -> u64 {
+    let session = session();
+    if thread.session.load(Ordering::Relaxed) != session {
+        thread.session.store(session, Ordering::Relaxed);
+        thread.sampled_cpu_ns.store(baseline(slot), Ordering::Relaxed);
+    }
     let now = clock::thread_cpu_ns();
     let before = thread.sampled_cpu_ns.swap(now, Ordering::Relaxed);
     now.saturating_sub(before)
 }
 
-fn record(thread: &'static ThreadState, registers: Registers, weight_ns: u64) {
+fn record(thread: &'static ThreadState, registers: Registers, root: Root, leaf: Option<Frame>, weight_ns: u64) {
     // SAFETY: in the handler, its signal is masked.
     let recording = unsafe { thread.handler() };
     walk::capture(recording, thread.stack(), FrameAddress::Instruction(registers.pc), registers, Context::Handler);
-    let node = walk::intern(recording, Root::Cpu, thread.record_id(), None);
-    if !node.is_some_and(|node| enter(thread, node, weight_ns)) {
+    let node = walk::intern(recording, root, thread.record_id(), leaf);
+    let Some(node) = node.filter(|node| recording.tree.add_time(*node, 1, weight_ns)) else {
         region::lose(Lost::TimeStoreFull, 1, weight_ns);
+        return;
+    };
+    if root == Root::Cpu {
+        thread.last_node.store(node.0, Ordering::Relaxed);
+        account(thread, weight_ns);
+    }
+    super::log(&mut recording.log, thread.record_id(), thread.tid(), node, weight_ns);
+}
+
+/// Notes how much of the thread's CPU time samples explain.
+fn account(thread: &ThreadState, weight_ns: u64) {
+    if let Some(record) = thread.thread_record() {
+        region::add_own(&record.sampled_cpu_ns, weight_ns);
     }
 }
 
@@ -109,47 +175,8 @@ fn record(thread: &'static ThreadState, registers: Registers, weight_ns: u64) {
 pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns: u64) {
     // SAFETY: its signal is blocked.
     let recording = unsafe { thread.handler() };
-    // SAFETY: every node of this tree that has values has time values.
-    if let Some(values) = unsafe { recording.tree.values::<TimeValues>(node, ChunkKind::TimeValues) } {
-        region::add_own(&values.nanos, weight_ns);
-    }
-    if let Some(record) = thread.thread_record() {
-        region::add_own(&record.sampled_cpu_ns, weight_ns);
-    }
-}
-
-/// Adds a sample to a node of the thread's own tree, and to the log.
-///
-/// Called in the handler, or while its signal cannot come.
-pub(crate) fn enter(thread: &'static ThreadState, node: RecordId, weight_ns: u64) -> bool {
-    // SAFETY: in the handler, or its signal cannot come, as the caller promises.
-    let recording = unsafe { thread.handler() };
-    // SAFETY: every node of this tree that has values has time values.
-    let Some(values) = (unsafe { recording.tree.values::<TimeValues>(node, ChunkKind::TimeValues) }) else { return false };
-    region::add_own(&values.samples, 1);
-    region::add_own(&values.nanos, weight_ns);
-    thread.last_node.store(node.0, Ordering::Relaxed);
-    if let Some(record) = thread.thread_record() {
-        region::add_own(&record.sampled_cpu_ns, weight_ns);
-    }
-    log(thread, node, weight_ns);
-    true
-}
-
-fn log(thread: &'static ThreadState, node: RecordId, weight_ns: u64) {
-    // SAFETY: as in `enter`.
-    let recording = unsafe { thread.handler() };
-    let Some(id) = recording.log.allocate_within_half(ChunkKind::TimeSamples, thread.record_id(), size_of::<TimeSample>()) else {
-        region::lose(Lost::LogFull, 1, weight_ns);
-        return;
-    };
-    // SAFETY: just allocated for a time sample.
-    let sample: &TimeSample = unsafe { region::record(id) };
-    sample.thread.store(thread.record_id().0, Ordering::Relaxed);
-    sample.monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
-    sample.weight_ns.store(weight_ns, Ordering::Relaxed);
-    sample.tid.store(thread.tid(), Ordering::Relaxed);
-    sample.node.store(node.0, Ordering::Release);
+    recording.tree.add_time(node, 0, weight_ns);
+    account(thread, weight_ns);
 }
 
 /// Gives a signal that is not ours to whoever was there before.

@@ -28,7 +28,7 @@ pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
     // A handler cannot build tables.
     capture::modules::ensure_tables();
     PERIOD_NS.store(period_ns, Ordering::Relaxed);
-    handler::arm(true);
+    handler::arm_cpu(true);
     SELF_ARM.store(true, Ordering::Release);
     // The calling thread may be registered already; then it is armed here.
     if let thread::Current::Known(thread) = thread::current() {
@@ -58,6 +58,12 @@ pub(crate) fn thread_registered() {
     }
 }
 
+/// The rate at which every thread records itself, if it does.
+#[cfg(feature = "server")]
+pub(crate) fn self_armed_period_ns() -> Option<u64> {
+    SELF_ARM.load(Ordering::Acquire).then(|| PERIOD_NS.load(Ordering::Relaxed))
+}
+
 fn set_exit_value(value: usize) {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key was made by `set_up_exit_hook`; a value below the first 32 is only stored.
@@ -70,8 +76,9 @@ fn arm_self(thread: &'static ThreadState) {
         return;
     }
     thread.sampled_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
+    thread.session.store(handler::session(), Ordering::Relaxed);
     let period = PERIOD_NS.load(Ordering::Relaxed);
-    match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::cookie(), period, period) {
+    match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::value(0), period, period) {
         Ok(timer) => thread.timer.store(timer.id() + 1, Ordering::Relaxed),
         Err(_) => region::lose(Lost::NoThread, 1, 0),
     }
@@ -103,7 +110,7 @@ fn disarm(thread: &ThreadState) {
 
 /// Gives the CPU time since the calling thread's last sample to the stack of that sample.
 fn flush_tail(thread: &'static ThreadState) {
-    if !handler::is_armed() {
+    if !handler::is_cpu_armed() {
         return;
     }
     let now = clock::thread_cpu_ns();
@@ -150,5 +157,5 @@ pub(crate) fn restart_in_child() {
 /// In a child after fork that is not followed.
 pub(crate) fn forget() {
     SELF_ARM.store(false, Ordering::Release);
-    handler::arm(false);
+    handler::arm_cpu(false);
 }

@@ -1,11 +1,13 @@
 use crate::Rule;
-use crate::rule::{END_OF_STACK, Field, KIND_BITS, UNSUPPORTED};
+use crate::rule::{END_OF_STACK, Field, KIND_BITS, NO_TABLE, UNSUPPORTED};
 
 /// What a [`Rule`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// No table covers the address.
+    /// Nothing is known about the address.
     None,
+    /// No table covers the address, and nothing may be guessed.
+    NoTable,
     /// The frame is the root.
     EndOfStack,
     /// The rule cannot be expressed.
@@ -57,9 +59,9 @@ pub enum Saved {
 }
 
 // Bits 0 to 3: the kind.
-const SP_OFFSET: u64 = 3;
-const FP_OFFSET: u64 = 4;
-const CONTEXT: u64 = 8;
+const SP_OFFSET: u64 = 4;
+const FP_OFFSET: u64 = 5;
+const CONTEXT: u64 = 6;
 
 // Bits 4 and 5: where x29 is; bit 6: x30 was saved; bit 7: made by a signal.
 const FP_KIND_AT: u32 = KIND_BITS;
@@ -92,6 +94,7 @@ impl Form {
             Self::None => return Some(Rule::NONE.to_bits()),
             Self::EndOfStack | Self::Frame { lr: Saved::Undefined, .. } => return Some(END_OF_STACK),
             Self::Unsupported => return Some(UNSUPPORTED),
+            Self::NoTable => return Some(NO_TABLE),
             Self::Frame { base, cfa, lr, fp, signal } => (base, cfa, lr, fp, signal),
             Self::Context { sp, fp, pc, lr } => {
                 let (sp, fp) = (ContextSp::unsigned(sp as i64), ContextFp::unsigned(fp as i64));
@@ -140,6 +143,7 @@ impl Form {
                 };
             }
             END_OF_STACK => return Self::EndOfStack,
+            NO_TABLE => return Self::NoTable,
             _ if bits == 0 => return Self::None,
             _ => return Self::Unsupported,
         };
@@ -176,8 +180,13 @@ mod tests {
                 }
             }
         }
-        for form in [Form::None, Form::EndOfStack, Form::Unsupported, Form::Context { sp: 8184, fp: 0, pc: 8, lr: 16 }]
-        {
+        for form in [
+            Form::None,
+            Form::NoTable,
+            Form::EndOfStack,
+            Form::Unsupported,
+            Form::Context { sp: 8184, fp: 0, pc: 8, lr: 16 },
+        ] {
             assert_eq!(Form::decode(form.encode()), form);
         }
     }

@@ -114,6 +114,7 @@ impl Unwind for Registers {
             }
             Form::EndOfStack => Ok(None),
             Form::Unsupported => Err(Truncated::UnsupportedRule),
+            Form::NoTable => Err(Truncated::NoTable),
             Form::None => self.step_without_rule(memory).ok_or(Truncated::NoTable).map(Some),
         }
     }

@@ -72,7 +72,7 @@ fn any_rule(chance: &mut Chance) -> Rule {
     let base = if chance.below(2) == 0 { Base::StackPointer } else { Base::FramePointer };
     match chance.below(8) {
         0 => Rule::from_bits(chance.next()),
-        1 => Rule::from_bits((chance.next() & !0xf) | (3 + chance.below(6))),
+        1 => Rule::from_bits((chance.next() & !0xf) | (4 + chance.below(6))),
         2 => Rule::NONE,
         3 => x86_64::SIGNAL_FRAME,
         4 => {

@@ -1,11 +1,13 @@
 use crate::Rule;
-use crate::rule::{END_OF_STACK, Field, KIND_BITS, UNSUPPORTED};
+use crate::rule::{END_OF_STACK, Field, KIND_BITS, NO_TABLE, UNSUPPORTED};
 
 /// What a [`Rule`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// No table covers the address.
+    /// Nothing is known about the address.
     None,
+    /// No table covers the address, and nothing may be guessed.
+    NoTable,
     /// The frame is the root.
     EndOfStack,
     /// The rule cannot be expressed.
@@ -76,12 +78,12 @@ pub enum FramePointer {
 }
 
 // Bits 0 to 3: the kind.
-const SP_OFFSET: u64 = 3;
-const FP_OFFSET: u64 = 4;
-const SP_LOAD: u64 = 5;
-const FP_LOAD: u64 = 6;
-const PLT: u64 = 7;
-const CONTEXT: u64 = 8;
+const SP_OFFSET: u64 = 4;
+const FP_OFFSET: u64 = 5;
+const SP_LOAD: u64 = 6;
+const FP_LOAD: u64 = 7;
+const PLT: u64 = 8;
+const CONTEXT: u64 = 9;
 
 // Bits 4 to 6 of frames: where the caller's `rbp` is; bit 7: made by a signal.
 const FP_KIND_AT: u32 = KIND_BITS;
@@ -119,6 +121,7 @@ impl Form {
             Self::None => return Some(Rule::NONE.to_bits()),
             Self::EndOfStack => return Some(END_OF_STACK),
             Self::Unsupported => return Some(UNSUPPORTED),
+            Self::NoTable => return Some(NO_TABLE),
             Self::Frame { cfa, fp, signal } => (cfa, fp, signal),
             Self::Context { sp, fp, pc } => {
                 return match (
@@ -195,6 +198,7 @@ impl Form {
                 return Self::Context { sp, fp, pc: ContextPc::read_unsigned(bits) };
             }
             END_OF_STACK => return Self::EndOfStack,
+            NO_TABLE => return Self::NoTable,
             _ if bits == 0 => return Self::None,
             _ => return Self::Unsupported,
         };
@@ -243,7 +247,13 @@ mod tests {
                 }
             }
         }
-        for form in [Form::None, Form::EndOfStack, Form::Unsupported, Form::Context { sp: 160, fp: 0, pc: 32760 }] {
+        for form in [
+            Form::None,
+            Form::NoTable,
+            Form::EndOfStack,
+            Form::Unsupported,
+            Form::Context { sp: 160, fp: 0, pc: 32760 },
+        ] {
             assert_eq!(Form::decode(form.encode()), form);
         }
     }

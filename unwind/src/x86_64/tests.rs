@@ -142,6 +142,7 @@ fn what_cannot_be_read_or_expressed_is_said() {
     let rule = frame(Cfa::Load { base: Base::StackPointer, offset: 8, add: 0 }, FramePointer::Same);
     assert_eq!(reason(rule, None, &[0]), Truncated::StackUnreadable, "the CFA");
     assert_eq!(reason(Rule::UNSUPPORTED, Some(SP), &[0, RETURN]), Truncated::UnsupportedRule);
+    assert_eq!(reason(Rule::NO_TABLE, Some(SP), &[0, RETURN]), Truncated::NoTable, "the plausible chain is not tried");
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! Builds the preload library and puts it where `preload.rs` embeds it from.
+//!
+//! The library is a package of its own with a profile of its own, so it is built by a cargo of its own, into a target directory of its own.
+//! `PROFREC_PRELOAD_LIBRARY=/path/to.so` names a ready-made one instead.
+
+use sha2::{Digest, Sha256};
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const READY_MADE: &str = "PROFREC_PRELOAD_LIBRARY";
+const PACKAGE: &str = "profile-recorder-preload";
+const FILE: &str = "libprofrec_preload.so";
+/// Packages that end up in the library, by folder.
+const SOURCES: &[&str] =
+    &["preload", "recorder", "alloc-hook", "capture", "unwind", "layout", "profile", "symbolize"];
+
+fn main() {
+    println!("cargo::rerun-if-env-changed={READY_MADE}");
+    println!("cargo::rerun-if-changed=build.rs");
+    let library = match env::var_os(READY_MADE) {
+        Some(path) => PathBuf::from(path),
+        None => build(),
+    };
+    println!("cargo::rerun-if-changed={}", library.display());
+    let bytes = std::fs::read(&library).unwrap_or_else(|e| panic!("cannot read {}: {e}", library.display()));
+    let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("cargo::rustc-env=PROFREC_PRELOAD_PATH={}", library.display());
+    println!("cargo::rustc-env=PROFREC_PRELOAD_SHA256={hash}");
+}
+
+fn build() -> PathBuf {
+    let workspace = variable("CARGO_MANIFEST_DIR").parent().expect("the package has a parent directory").to_owned();
+    let manifest = workspace.join("Cargo.toml");
+    assert!(
+        workspace.join("preload/src/lib.rs").exists(),
+        "the sources of the preload library are not in {}: build profrec inside its repository, or name a ready-made library in {READY_MADE}",
+        workspace.display()
+    );
+    watch(&workspace);
+    let target = env::var("TARGET").expect("cargo sets TARGET");
+    let target_dir = variable("OUT_DIR").join("preload");
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .args(["build", "--quiet", "--package", PACKAGE, "--profile", "preload", "--target", &target])
+        .arg("--manifest-path")
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(&target_dir);
+    // What the outer cargo was told is not meant for the library: sanitizers, coverage, clippy's wrapper, denied warnings.
+    env::vars_os().map(|(name, _)| name).filter(leaks).for_each(|name| {
+        cargo.env_remove(name);
+    });
+    let status = cargo.status().unwrap_or_else(|e| panic!("cannot run {cargo:?}: {e}"));
+    assert!(status.success(), "building the preload library failed ({status}): {cargo:?}");
+    target_dir.join(target).join("preload").join(FILE)
+}
+
+/// Tells cargo to run this script again when anything changes that the library is made of.
+fn watch(workspace: &Path) {
+    let inside = SOURCES.iter().flat_map(|folder| [format!("{folder}/src"), format!("{folder}/Cargo.toml")]);
+    let files = inside.chain(["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"].map(str::to_owned));
+    for path in files.map(|file| workspace.join(file)).filter(|path| path.exists()) {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+}
+
+/// Whether a variable of this script's environment would change how the library is built.
+fn leaks(name: &OsString) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let exact = ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "OUT_DIR", "TARGET", "HOST", "PROFILE"];
+    let prefixes = [
+        "CARGO_BIN_",
+        "CARGO_BUILD_",
+        "CARGO_CFG_",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_FEATURE_",
+        "CARGO_INCREMENTAL",
+        "CARGO_MANIFEST_",
+        "CARGO_PKG_",
+        "CARGO_PROFILE_",
+        "CARGO_TARGET_DIR",
+        "DEP_",
+    ];
+    let flags_of_target = name.starts_with("CARGO_TARGET_") && name.ends_with("_RUSTFLAGS");
+    exact.contains(&name) || flags_of_target || prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn variable(name: &str) -> PathBuf {
+    env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}")).into()
+}

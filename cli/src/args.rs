@@ -1,0 +1,349 @@
+//! The command line: what was typed, and what it means.
+
+use crate::error::Error;
+use crate::numbers;
+use crate::outputs::OutputPath;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Invocation {
+    /// Record profiles of a command.
+    Record(Record),
+    /// Count the allocations of a command.
+    Stat(Stat),
+}
+
+/// What `record` was asked for.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// What to measure; at least one, each once.
+    pub(crate) modes: Vec<Mode>,
+    /// Samples a second of CPU time.
+    pub(crate) hz: u32,
+    /// Mean bytes between two sampled allocations.
+    pub(crate) interval: u64,
+    /// Files to write, as they were named.
+    pub(crate) outputs: Vec<OutputPath>,
+    /// Whether child processes are recorded too.
+    pub(crate) follow: bool,
+    /// Say nothing unless something goes wrong.
+    pub(crate) quiet: bool,
+    /// How much to find out about addresses.
+    pub(crate) symbols: symbolize::Detail,
+    /// The command and its arguments.
+    pub(crate) command: CommandLine,
+}
+
+/// What `stat` was asked for.
+#[derive(Debug)]
+pub(crate) struct Stat {
+    /// JSON instead of text.
+    pub(crate) json: bool,
+    /// Where to write, instead of standard error.
+    pub(crate) output: Option<PathBuf>,
+    /// The command and its arguments.
+    pub(crate) command: CommandLine,
+}
+
+/// A command as the user gave it.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandLine {
+    /// What to run.
+    pub(crate) program: OsString,
+    /// What to tell it.
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Mode {
+    /// CPU time of running threads
+    Cpu,
+    /// Allocations, freed or not
+    Allocs,
+    /// Allocations, and which of them are still live at the end
+    Heap,
+}
+
+impl Mode {
+    /// The name of the mode, on the command line, in file names and to the preload library.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Allocs => "allocs",
+            Self::Heap => "heap",
+        }
+    }
+
+    /// What it measures, for titles.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU time",
+            Self::Allocs => "allocations",
+            Self::Heap => "live memory",
+        }
+    }
+
+    /// The sample type that a reader wants to see first.
+    pub(crate) const fn default_sample_type(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Allocs => "alloc_objects",
+            Self::Heap => "inuse_space",
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  profrec record -- python3 -c 'print(sum(range(10**7)))'           CPU time, to profile.html
+  profrec record --mode allocs -o a.svg -o a.pb.gz -- ./server      every allocation, as flame graph and for 'go tool pprof'
+  profrec stat -- ls                                                how often ls calls malloc";
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  profrec record -- ./program --its-option                          CPU time, to profile.html
+  profrec record --hz 999 -o cpu.pb.gz -- make                      a finer look at make and all that it starts
+  profrec record --mode allocs -o allocs.svg -- ./program           every allocation with its stack
+  profrec record --mode cpu,heap -o p.svg -- ./program              both: p.cpu.svg and p.heap.svg
+  profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
+
+The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .json";
+
+const STAT_EXAMPLES: &str = "\
+Examples:
+  profrec stat -- python3 -c pass
+  profrec stat --json -o counts.json -- ./program";
+
+/// Record CPU and allocation profiles of any program, without privileges and without changing it.
+#[derive(Debug, Parser)]
+#[command(name = "profrec", version, after_help = EXAMPLES, max_term_width = 120)]
+#[command(disable_help_subcommand = false, arg_required_else_help = true, subcommand_required = true)]
+struct Typed {
+    #[command(subcommand)]
+    command: TypedCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TypedCommand {
+    /// Run a command and write profiles of it and of the processes that it starts
+    #[command(after_help = RECORD_EXAMPLES)]
+    Record(TypedRecord),
+    /// Run a command and count its calls of every allocation function exactly
+    #[command(after_help = STAT_EXAMPLES)]
+    Stat(TypedStat),
+}
+
+#[derive(Debug, Args)]
+struct TypedRecord {
+    /// What to measure; several separated by commas
+    #[arg(long = "mode", value_name = "MODE", value_enum, value_delimiter = ',', default_value = "cpu")]
+    modes: Vec<Mode>,
+    /// Samples per second of CPU time, 1 to 10000 [default: 99]
+    #[arg(long, value_name = "N", value_parser = parse_hz, allow_hyphen_values = true)]
+    hz: Option<u32>,
+    /// Mean bytes between two sampled allocations, like 512KiB; 1 records every allocation [default: 1]
+    #[arg(long, value_name = "BYTES", value_parser = numbers::parse_bytes, allow_hyphen_values = true)]
+    interval: Option<u64>,
+    /// Write a profile here, in the format of the extension; can be given several times [default: profile.html]
+    #[arg(short, long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputPath::new))]
+    outputs: Vec<OutputPath>,
+    /// Record only the first process, through its execs, and none that it forks
+    #[arg(long)]
+    no_follow: bool,
+    /// What to find out about each address
+    #[arg(long, value_name = "DETAIL", value_enum, default_value = "full")]
+    symbols: Symbols,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// The command to run, with its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct TypedStat {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// Write to this file instead of standard error
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The command to run, with its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Symbols {
+    /// Functions, inlined functions, files and lines
+    Full,
+    /// Functions
+    Names,
+    /// Nothing: addresses stay addresses
+    None,
+}
+
+/// Reads this process's command line. Ends the process after printing help or the version.
+pub(crate) fn parse() -> Result<Invocation, Error> {
+    match Typed::try_parse() {
+        Ok(typed) => typed.command.understand(),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+            _ => Err(Error::usage(one_line(&error.render().to_string()))),
+        },
+    }
+}
+
+impl TypedCommand {
+    fn understand(self) -> Result<Invocation, Error> {
+        match self {
+            Self::Record(typed) => typed.understand().map(Invocation::Record),
+            Self::Stat(typed) => Ok(Invocation::Stat(Stat {
+                json: typed.json,
+                output: typed.output,
+                command: CommandLine::new(typed.command)?,
+            })),
+        }
+    }
+}
+
+impl TypedRecord {
+    fn understand(self) -> Result<Record, Error> {
+        let mut modes = self.modes;
+        modes.sort_unstable();
+        modes.dedup();
+        let mut outputs = self.outputs;
+        if outputs.is_empty() {
+            outputs.extend(OutputPath::new("profile.html".into()));
+        }
+        if let Some(twice) = OutputPath::first_repeated(&outputs) {
+            return Err(Error::usage(format!("'{twice}' is given twice as an output; name each file once")));
+        }
+        if self.hz.is_some() && !modes.contains(&Mode::Cpu) {
+            crate::error::warn("--hz has no effect without --mode cpu");
+        }
+        if self.interval.is_some() && modes == [Mode::Cpu] {
+            crate::error::warn("--interval has no effect without --mode allocs or heap");
+        }
+        Ok(Record {
+            modes,
+            hz: self.hz.unwrap_or(99),
+            interval: self.interval.unwrap_or(1),
+            outputs,
+            follow: !self.no_follow,
+            quiet: self.quiet,
+            symbols: match self.symbols {
+                Symbols::Full => symbolize::Detail::Full,
+                Symbols::Names => symbolize::Detail::Names,
+                Symbols::None => symbolize::Detail::None,
+            },
+            command: CommandLine::new(self.command)?,
+        })
+    }
+}
+
+impl CommandLine {
+    fn new(words: Vec<OsString>) -> Result<Self, Error> {
+        let mut words = words.into_iter();
+        let program = words.next().filter(|program| !program.is_empty());
+        let program = program.ok_or_else(|| Error::usage("the command is empty; name a program after '--'"))?;
+        Ok(Self { program, arguments: words.collect() })
+    }
+
+    /// The program's name without its directories.
+    pub(crate) fn name(&self) -> String {
+        let path = std::path::Path::new(&self.program);
+        path.file_name().unwrap_or(&self.program).to_string_lossy().into_owned()
+    }
+}
+
+fn parse_hz(text: &str) -> Result<u32, String> {
+    let hz = text.parse().ok().filter(|hz| (1..=10_000).contains(hz));
+    hz.ok_or_else(|| "it must be a whole number from 1 to 10000".to_owned())
+}
+
+/// The error without the usage below it.
+fn one_line(rendered: &str) -> String {
+    let about = rendered.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let words: Vec<&str> = about.filter(|line| !line.starts_with("For more information")).collect();
+    let text = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    format!("{text} (try '--help')")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(words: &[&str]) -> Result<Record, Error> {
+        let words = ["profrec", "record"].iter().chain(words);
+        let typed = Typed::try_parse_from(words).map_err(|e| Error::usage(one_line(&e.render().to_string())))?;
+        match typed.command.understand()? {
+            Invocation::Record(record) => Ok(record),
+            Invocation::Stat(_) => panic!("not record"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Typed::command().debug_assert();
+    }
+
+    #[test]
+    fn without_options_cpu_time_goes_to_a_page() {
+        let record = record(&["--", "ls"]).unwrap();
+        assert_eq!((record.modes, record.hz, record.interval, record.follow), (vec![Mode::Cpu], 99, 1, true));
+        assert_eq!(record.outputs.iter().map(ToString::to_string).collect::<Vec<_>>(), ["profile.html"]);
+    }
+
+    #[test]
+    fn modes_are_separated_by_commas_or_repeated_and_each_counts_once() {
+        for words in [&["--mode", "allocs,cpu", "ls"][..], &["--mode=allocs", "--mode", "cpu,allocs", "--", "ls"]] {
+            assert_eq!(record(words).unwrap().modes, [Mode::Cpu, Mode::Allocs]);
+        }
+    }
+
+    #[test]
+    fn what_follows_the_command_is_the_commands() {
+        for words in [&["ls", "--hz", "0", "--", "-o"][..], &["--", "ls", "--hz", "0", "--", "-o"]] {
+            let command = record(words).unwrap().command;
+            assert_eq!(command.program, "ls");
+            assert_eq!(command.arguments, ["--hz", "0", "--", "-o"]);
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_usage_errors_on_one_line_that_name_them() {
+        for (words, said) in [
+            (&["--hz", "0", "--", "ls"][..], "'0' for '--hz <N>': it must be a whole number from 1 to 10000"),
+            (&["--hz", "-5", "--", "ls"], "'-5' for '--hz <N>'"),
+            (&["--hz=1e3", "ls"], "'1e3' for '--hz <N>'"),
+            (&["--hz", "10001", "ls"], "'10001'"),
+            (&["--interval", "0", "ls"], "'0' for '--interval <BYTES>'"),
+            (&["--interval", "-512", "ls"], "'-512' for '--interval <BYTES>'"),
+            (&["--mode", "wall", "ls"], "'wall' for '--mode <MODE>' [possible values: cpu, allocs, heap]"),
+            (&["--mode", "", "ls"], "--mode <MODE>"),
+            (&["-o", "x.bmp", "ls"], ".svg, .html, .pb.gz, .pprof, .perf, .folded, .collapsed, .json"),
+            (&["-o", "", "ls"], "--output <FILE>"),
+            (&["-o", "a.svg", "-o", "./a.svg", "ls"], "'./a.svg' is given twice"),
+            (&["--no-such", "ls"], "'--no-such'"),
+            (&[], "<COMMAND>"),
+            (&["--"], "<COMMAND>"),
+            (&["--", ""], "command is empty"),
+        ] {
+            let error = record(words).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.line().contains(said) && !error.line().contains('\n'), "{words:?}: {}", error.line());
+        }
+    }
+}

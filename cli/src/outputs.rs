@@ -1,0 +1,100 @@
+//! The files that a recording ends in: checked and opened before the command runs, renamed into place when they are whole.
+
+use crate::args::Mode;
+use crate::error::Error;
+use crate::pending::PendingFile;
+use profile::{Format, UnknownFormat};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+/// A file to write, as the user named it, in the format that its name asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutputPath {
+    path: PathBuf,
+    format: Format,
+}
+
+impl OutputPath {
+    /// The format follows the extension.
+    pub(crate) fn new(path: OsString) -> Result<Self, UnknownFormat> {
+        let path = PathBuf::from(path);
+        Ok(Self { format: Format::from_path(&path)?, path })
+    }
+
+    /// The first that names the same file as one before it.
+    pub(crate) fn first_repeated(all: &[Self]) -> Option<&Self> {
+        let plain = |path: &Path| path.components().filter(|c| *c != Component::CurDir).collect::<PathBuf>();
+        (1..all.len()).map(|i| (&all[i], &all[..i])).find_map(|(output, before)| {
+            before.iter().any(|earlier| plain(&earlier.path) == plain(&output.path)).then_some(output)
+        })
+    }
+
+    /// `a.pb.gz` becomes `a.cpu.pb.gz`.
+    fn with_mode(&self, mode: Mode) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let known = Format::EXTENSIONS.iter().filter(|extension| name.ends_with(**extension));
+        let extension = known.max_by_key(|extension| extension.len()).copied().unwrap_or_default();
+        // The rest of the name need not be UTF-8: take it as it is.
+        let bytes = self.path.file_name().unwrap_or_default().as_encoded_bytes();
+        let stem = &bytes[..bytes.len() - extension.len()];
+        let mut with_mode = stem.to_vec();
+        with_mode.extend_from_slice(format!(".{}{extension}", mode.name()).as_bytes());
+        self.path.with_file_name(<OsString as std::os::unix::ffi::OsStringExt>::from_vec(with_mode))
+    }
+}
+
+impl fmt::Display for OutputPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
+    }
+}
+
+/// One file to be written.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// What it shows.
+    pub(crate) mode: Mode,
+    /// How.
+    pub(crate) format: Format,
+    /// Where.
+    pub(crate) file: PendingFile,
+}
+
+/// Opens a file for each output, or for each output and mode if there are several modes.
+pub(crate) fn open(paths: &[OutputPath], modes: &[Mode]) -> Result<Vec<Output>, Error> {
+    let each = paths.iter().flat_map(|output| modes.iter().map(move |mode| (output, *mode)));
+    each.map(|(output, mode)| {
+        let path = if modes.len() == 1 { output.path.clone() } else { output.with_mode(mode) };
+        Ok(Output { mode, format: output.format, file: PendingFile::create(path)? })
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(path: &str) -> OutputPath {
+        OutputPath::new(path.into()).unwrap()
+    }
+
+    #[test]
+    fn the_mode_stands_before_the_whole_extension() {
+        for (path, expected) in [
+            ("a.svg", "a.cpu.svg"),
+            ("/x.y/a.b.pb.gz", "/x.y/a.b.cpu.pb.gz"),
+            ("./profile.folded", "./profile.cpu.folded"),
+            (".svg", ".cpu.svg"),
+        ] {
+            assert_eq!(output(path).with_mode(Mode::Cpu), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn the_same_file_by_another_spelling_is_a_repetition() {
+        let all = [output("a.svg"), output("b/a.svg"), output("./a.svg")];
+        assert_eq!(OutputPath::first_repeated(&all), Some(&all[2]));
+        assert_eq!(OutputPath::first_repeated(&all[..2]), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The stores of all processes as one profile with names.
+
+use crate::args::Mode;
+use profile::store::Decoded;
+use profile::{Profile, Symbols};
+use symbolize::{Detail, Options, symbolize};
+
+/// A part of the store that profiles come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Samples of CPU time.
+    Cpu,
+    /// Allocations, and which of them are live if that was followed.
+    Allocs,
+}
+
+impl Source {
+    /// Where a mode finds its values.
+    pub(super) const fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Cpu => Self::Cpu,
+            Mode::Allocs | Mode::Heap => Self::Allocs,
+        }
+    }
+}
+
+/// What was recorded from one source.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// The source.
+    pub(super) source: Source,
+    /// All processes together.
+    pub(super) profile: Profile,
+    /// Names of its addresses.
+    pub(super) symbols: Symbols,
+}
+
+impl Measured {
+    /// Takes the profiles out of the stores. The notes tell of files that could not be used; they are in the comments too.
+    pub(super) fn take(source: Source, stores: &mut [Decoded], detail: Detail) -> (Self, Vec<String>) {
+        let taken = stores.iter_mut().filter_map(|store| match source {
+            Source::Cpu => store.cpu.take(),
+            Source::Allocs => store.allocs.take(),
+        });
+        let mut profile = Profile::merge(taken);
+        profile.sort();
+        let options = Options { detail, perf_map_pids: profile.pids(), ..Options::default() };
+        let found = symbolize(&profile, &options);
+        profile.comments.extend(found.notes.iter().cloned());
+        (Self { source, profile, symbols: found.symbols }, found.notes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profile::{Frame, Sample, SampleType, Thread, ThreadId};
+
+    fn store(pid: u32, calls: i64) -> Decoded {
+        let mut profile = Profile::new(vec![SampleType::new("alloc_objects", "count")]);
+        profile.threads.push(Thread { pid, tid: pid, name: "main".into(), process: "victim".into() });
+        let stack = profile.stacks.intern([Frame::named("main"), Frame::named("malloc")]);
+        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: Vec::new(), values: vec![calls] });
+        Decoded { pid, allocs: Some(profile), ..Decoded::default() }
+    }
+
+    #[test]
+    fn the_processes_are_together_in_one_profile_and_told_apart_by_pid() {
+        let mut stores = [store(10, 1), store(11, 2)];
+        let (measured, notes) = Measured::take(Source::Allocs, &mut stores, Detail::Full);
+        assert_eq!(measured.profile.total(0), 3);
+        assert_eq!(measured.profile.pids(), [10, 11]);
+        assert!(notes.is_empty());
+        assert!(stores.iter().all(|store| store.allocs.is_none()));
+    }
+
+    #[test]
+    fn nothing_recorded_is_an_empty_profile() {
+        let (measured, _) = Measured::take(Source::Cpu, &mut [store(10, 1)], Detail::Full);
+        assert!(measured.profile.samples.is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! `profrec record`: runs a command and writes profiles of it.
+
+mod measured;
+
+use crate::args::{Mode, Record};
+use crate::ending::Ending;
+use crate::error::{Error, warn};
+use crate::outputs::{self, Output};
+use crate::run::{self, Settings};
+use crate::store::Stores;
+use crate::{summary, target};
+use measured::{Measured, Source};
+use profile::{Options, Profile};
+use std::path::PathBuf;
+
+/// Notes about single files that are shown; a program has many libraries.
+const NOTES_SHOWN: usize = 5;
+
+/// Does all of it. The ending is the command's, unless the command succeeded and this did not.
+pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
+    target::check(&record.command.program, std::env::var_os("PATH").as_deref())?;
+    let outputs = outputs::open(&record.outputs, &record.modes)?;
+    let modes: Vec<&str> = record.modes.iter().map(|mode| mode.name()).collect();
+    let settings =
+        Settings { modes: modes.join(","), interval: record.interval, hz: record.hz, follow: record.follow };
+    let finished = run::run(&record.command, &settings)?;
+    let ending = Ending::of(finished.status);
+    if finished.stores.decoded.is_empty() {
+        Error::failure(summary::nothing_recorded(&record.command, finished.stores.empty)).print();
+        return Ok(ending.but_failed());
+    }
+    let losses = summary::losses(&finished.stores.decoded);
+    let processes = summary::processes(&finished.stores.decoded);
+    let measured = measure(record, finished.stores);
+    let (written, failed) = write(outputs, measured, record, processes);
+    if !record.quiet {
+        summary::print(losses.into_iter().chain(summary::written(&written)));
+    }
+    Ok(if failed { ending.but_failed() } else { ending })
+}
+
+/// The profile of each source that a mode shows, with its names.
+fn measure(record: &Record, mut stores: Stores) -> Vec<Measured> {
+    let mut measured: Vec<Measured> = Vec::new();
+    for mode in &record.modes {
+        let source = Source::of(*mode);
+        if measured.iter().any(|m| m.source == source) {
+            continue;
+        }
+        let (made, notes) = Measured::take(source, &mut stores.decoded, record.symbols);
+        if !record.quiet {
+            notes.iter().take(NOTES_SHOWN).for_each(warn);
+            if notes.len() > NOTES_SHOWN {
+                warn(format!("{} more files are not fully named; the profile's comments list them", notes.len() - NOTES_SHOWN));
+            }
+        }
+        measured.push(made);
+    }
+    measured
+}
+
+/// Writes every file that can be written. Tells of the others, and whether there are any.
+fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, processes: usize) -> (Vec<PathBuf>, bool) {
+    let (mut written, mut failed) = (Vec::new(), false);
+    let mut outputs: Vec<Option<Output>> = outputs.into_iter().map(Some).collect();
+    for mode in &record.modes {
+        let Some(measured) = measured.iter_mut().find(|m| m.source == Source::of(*mode)) else { continue };
+        show_first(&mut measured.profile, *mode);
+        if !record.quiet {
+            summary::print([summary::of(*mode, &measured.profile, processes)]);
+        }
+        let options = Options {
+            // The program's name and not its arguments: those stay on this machine.
+            title: Some(format!("{}: {}", record.command.name(), mode.title())),
+            ..Options::default()
+        };
+        for output in outputs.iter_mut().filter_map(|output| output.take_if(|output| output.mode == *mode)) {
+            let format = output.format;
+            match output.file.finish(|out| format.encode(&measured.profile, &measured.symbols, &options, out)) {
+                Ok(path) => written.push(path),
+                Err(error) => {
+                    error.print();
+                    failed = true;
+                }
+            }
+        }
+    }
+    (written, failed)
+}
+
+/// Allocations and live memory are columns of the same profile; the mode says which one is looked at.
+fn show_first(profile: &mut Profile, mode: Mode) {
+    if let Some(column) = profile.column(mode.default_sample_type()) {
+        profile.default_sample_type = Some(column);
+    }
+}

@@ -1,0 +1,89 @@
+//! Runs the command as the user gave it, with the preload library in it.
+
+use crate::args::CommandLine;
+use crate::error::Error;
+use crate::pending::reason;
+use crate::signals::Relay;
+use crate::store::{StoreDirectory, Stores};
+use crate::{preload, target};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// What the preload library is to do in each process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Names of modes, separated by commas.
+    pub(crate) modes: String,
+    /// Mean bytes between two sampled allocations.
+    pub(crate) interval: u64,
+    /// Samples a second of CPU time.
+    pub(crate) hz: u32,
+    /// Whether children are recorded.
+    pub(crate) follow: bool,
+}
+
+/// What there is when the command has ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// How the command ended.
+    pub(crate) status: ExitStatus,
+    /// From its start to its end.
+    pub(crate) elapsed: Duration,
+    /// CPU time of it and of the children it waited for, in user mode.
+    pub(crate) user: Duration,
+    /// The same in the kernel.
+    pub(crate) system: Duration,
+    /// What its processes recorded.
+    pub(crate) stores: Stores,
+}
+
+/// Runs the command to its end.
+pub(crate) fn run(command: &CommandLine, settings: &Settings) -> Result<Finished, Error> {
+    let library = preload::unpack()?;
+    let directory = StoreDirectory::create()?;
+    let mut process = Command::new(&command.program);
+    process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
+
+    let mut relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
+    let began = Instant::now();
+    let mut child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
+    let status = relay
+        .wait(&mut child)
+        .map_err(|e| Error::failure(format!("cannot wait for '{}': {}", command.name(), reason(&e))))?;
+    let elapsed = began.elapsed();
+    let (user, system) = times();
+    let first = child.id();
+    let mut stores = directory.read();
+    if !settings.follow {
+        stores.decoded.retain(|store| store.pid == first);
+    }
+    Ok(Finished { status, elapsed, user, system, stores })
+}
+
+fn environment(library: &Path, directory: &Path, settings: &Settings) -> Vec<(&'static str, OsString)> {
+    let mut preload = OsString::from(library);
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    vec![
+        ("LD_PRELOAD", preload),
+        ("PROFILE_RECORDER_STORE", directory.into()),
+        ("PROFILE_RECORDER_STORE_MODES", settings.modes.clone().into()),
+        ("PROFILE_RECORDER_STORE_INTERVAL", settings.interval.to_string().into()),
+        ("PROFILE_RECORDER_STORE_HZ", settings.hz.to_string().into()),
+        ("PROFILE_RECORDER_STORE_BYTES", (64 << 20).to_string().into()),
+        ("PROFILE_RECORDER_STORE_FOLLOW", u8::from(settings.follow).to_string().into()),
+    ]
+}
+
+/// CPU time of all children that were waited for: this process has one child.
+fn times() -> (Duration, Duration) {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Default::default() };
+    let duration = |time: nix::sys::time::TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
+    (duration(usage.user_time()), duration(usage.system_time()))
+}

@@ -1,0 +1,160 @@
+//! Nodes of the store's call trees, each brought to its stack in the profile of its tree.
+
+use super::syscalls;
+use crate::{AddressKind, Frame, Label, Mapping, MappingId, StackId, Stacks, Svma};
+use layout::{ModuleFields, ModuleIndex, NodeFields, Pseudo, RecordId, Root, State, View};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
+
+/// Where a node stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) root: Root,
+    /// Record of the thread; none for what belongs to no known thread.
+    pub(super) thread: RecordId,
+    pub(super) stack: StackId,
+    pub(super) state: Option<State>,
+    pub(super) system_call: Option<u32>,
+}
+
+impl Place {
+    pub(super) fn labels(self) -> Vec<Label> {
+        let state = self.state.map(|state| {
+            Label::text("state", match state {
+                State::OnCpu => "on-cpu",
+                State::Runnable => "runnable",
+                State::OffCpu => "off-cpu",
+            })
+        });
+        let system_call = self.system_call.map(|number| {
+            Label::text("syscall", syscalls::name(number).map_or_else(|| number.to_string(), str::to_owned))
+        });
+        state.into_iter().chain(system_call).collect()
+    }
+}
+
+/// The modules of a store.
+pub(super) struct Modules {
+    /// In the order in which profiles list them: the executable first.
+    pub(super) mappings: Vec<Mapping>,
+    ids: FxHashMap<ModuleIndex, MappingId>,
+    own: FxHashSet<ModuleIndex>,
+}
+
+impl Modules {
+    pub(super) fn new(view: &View<'_>, exe: &str) -> Self {
+        let (mut found, mut own) = (Vec::new(), FxHashSet::default());
+        for (_, _, module) in view.records::<ModuleFields>() {
+            let index = u16::try_from(module.index).ok().and_then(ModuleIndex::new).filter(|i| *i != ModuleIndex::NONE);
+            let Some(index) = index else { continue };
+            if module.own == 1 {
+                own.insert(index);
+                continue;
+            }
+            found.push((index, mapping(view, &module)));
+        }
+        found.sort_by_key(|(index, mapping)| (mapping.path != exe, *index));
+        found.dedup_by_key(|(index, _)| *index);
+        let ids = found.iter().zip(0..).map(|((index, _), id)| (*index, MappingId(id))).collect();
+        Self { mappings: found.into_iter().map(|(_, mapping)| mapping).collect(), ids, own }
+    }
+}
+
+fn mapping(view: &View<'_>, module: &ModuleFields) -> Mapping {
+    let path = view.text(RecordId(module.path), module.path_length as usize).unwrap_or_default();
+    let build_id = module.build_id.iter().flat_map(|word| word.to_le_bytes());
+    Mapping {
+        start: module.start_avma,
+        end: module.end_avma,
+        file_offset: module.file_offset,
+        bias: module.bias,
+        path: String::from_utf8_lossy(path).into_owned(),
+        build_id: build_id.take(module.build_id_length as usize).collect(),
+    }
+}
+
+/// Brings nodes to their places, each once.
+pub(super) struct Nodes<'a> {
+    view: View<'a>,
+    modules: &'a Modules,
+    /// The stacks of each tree's profile, by the number of its [`Root`].
+    pub(super) stacks: [Stacks; 4],
+    /// `None`: it cannot be read, or something between it and its root cannot.
+    places: FxHashMap<u32, Option<Place>>,
+}
+
+impl<'a> Nodes<'a> {
+    pub(super) fn new(view: View<'a>, modules: &'a Modules) -> Self {
+        Self { view, modules, stacks: Default::default(), places: FxHashMap::default() }
+    }
+
+    /// The place of a node; `None` if it cannot be told.
+    pub(super) fn place(&mut self, node: RecordId) -> Option<Place> {
+        let mut unknown: Vec<(RecordId, NodeFields)> = Vec::new();
+        let mut at = node;
+        let mut place = loop {
+            if let Some(known) = self.places.get(&at.0) {
+                break *known;
+            }
+            let Some(fields) = self.view.get::<NodeFields>(at).filter(|fields| fields.frame != 0) else { break None };
+            // Until the way down is known there is none: a corrupt store can lead in circles.
+            self.places.insert(at.0, None);
+            let parent = RecordId(fields.parent);
+            unknown.push((at, fields));
+            if parent.is_none() {
+                break None;
+            }
+            at = parent;
+        };
+        for (id, fields) in unknown.into_iter().rev() {
+            place = self.child(place, &fields);
+            self.places.insert(id.0, place);
+        }
+        place
+    }
+
+    fn child(&mut self, parent: Option<Place>, fields: &NodeFields) -> Option<Place> {
+        let frame = layout::Frame::from_bits(fields.frame);
+        let pseudo = frame.as_pseudo();
+        if let (Some(Pseudo::Root(root, thread)), 0) = (pseudo, fields.parent) {
+            return Some(Place { root, thread, stack: Stacks::ROOT, state: None, system_call: None });
+        }
+        let mut place = parent?;
+        let frame = match pseudo {
+            Some(Pseudo::Root(..)) => return None,
+            Some(Pseudo::State(state)) => {
+                place.state = Some(state);
+                return Some(place);
+            }
+            Some(Pseudo::SystemCall(number)) => {
+                place.system_call = Some(number);
+                return Some(place);
+            }
+            Some(Pseudo::Function(function)) => Frame::named(function.name()),
+            Some(Pseudo::Truncated(reason)) => Frame::Named(Cow::Owned(format!("[truncated: {}]", reason.reason()))),
+            Some(Pseudo::Lost(reason)) => lost_frame(reason),
+            None if frame.is_pseudo() => return None,
+            None if self.modules.own.contains(&frame.module()) => return Some(place),
+            None => self.address(frame),
+        };
+        let stacks = &mut self.stacks[place.root as usize];
+        let frame = stacks.frame_id(frame);
+        place.stack = stacks.push(place.stack, frame);
+        Some(place)
+    }
+
+    fn address(&self, frame: layout::Frame) -> Frame {
+        let kind = if frame.is_instruction() { AddressKind::Instruction } else { AddressKind::ReturnAddress };
+        let mapping = self.modules.ids.get(&frame.module()).copied();
+        let svma = match mapping {
+            Some(id) => self.modules.mappings[id.index()].to_svma(frame.avma()),
+            None => Svma(frame.avma()),
+        };
+        Frame::Address { mapping, svma, kind }
+    }
+}
+
+/// What stands for a stack that was not kept.
+pub(super) fn lost_frame(reason: layout::Lost) -> Frame {
+    Frame::Named(Cow::Owned(format!("[lost: {}]", reason.reason())))
+}

@@ -1,0 +1,202 @@
+//! What several clients share: the sampling thread of a time mode, and the allocation interval in force.
+
+use crate::own;
+use crate::sampler::{self, cpu, wall};
+use crate::session::SessionError;
+use alloc_hook::record;
+use capture::region;
+use capture::tree::Tree;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A kind of time sampling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Cpu,
+    Wall,
+}
+
+struct Running {
+    hz: u32,
+    users: usize,
+    /// When the last of its users will leave.
+    ends: Instant,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+static CPU: Mutex<Option<Running>> = Mutex::new(None);
+static WALL: Mutex<Option<Running>> = Mutex::new(None);
+/// Tree of what is entered on behalf of other threads.
+static TREE: Mutex<Tree> = Mutex::new(Tree::new());
+
+fn slot(engine: Engine) -> &'static Mutex<Option<Running>> {
+    match engine {
+        Engine::Cpu => &CPU,
+        Engine::Wall => &WALL,
+    }
+}
+
+/// One client's share; the last one to be dropped ends the sampling.
+pub(crate) struct Joined(Engine);
+
+/// Joins the sampling of a kind at this rate, and starts it if need be.
+pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, SessionError> {
+    let mut running = slot(engine).lock();
+    let ends = Instant::now() + window;
+    if let Some(running) = &mut *running {
+        if running.hz != hz {
+            return Err(SessionError::Busy { retry_after: running.ends.saturating_duration_since(Instant::now()) });
+        }
+        running.users += 1;
+        running.ends = running.ends.max(ends);
+        return Ok(Joined(engine));
+    }
+    let others = match engine {
+        Engine::Cpu => WALL.try_lock().is_none_or(|w| w.is_some()),
+        Engine::Wall => CPU.try_lock().is_none_or(|c| c.is_some()),
+    };
+    if !others && sampler::timers::self_armed_period_ns().is_none() {
+        region::recycle_log();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = if engine == Engine::Cpu && sampler::timers::self_armed_period_ns().is_some() {
+        // Every thread records itself since the start of the process: at that rate, there is nothing to do.
+        let period = u64::from(1_000_000_000 / hz);
+        if sampler::timers::self_armed_period_ns() != Some(period) {
+            return Err(SessionError::Busy { retry_after: Duration::from_secs(60) });
+        }
+        None
+    } else {
+        Some(spawn(engine, hz, &stop)?)
+    };
+    *running = Some(Running { hz, users: 1, ends, stop, thread });
+    Ok(Joined(engine))
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let mut running = slot(self.0).lock();
+        let Some(engine) = &mut *running else { return };
+        engine.users -= 1;
+        if engine.users == 0 {
+            engine.stop.store(true, Ordering::Release);
+            if let Some(thread) = engine.thread.take() {
+                thread.thread().unpark();
+                let _ = thread.join();
+            }
+            *running = None;
+        }
+    }
+}
+
+fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<()>, SessionError> {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let stop = Arc::clone(stop);
+    let period = Duration::from_nanos(u64::from(1_000_000_000 / hz));
+    let thread = std::thread::Builder::new().name("profrec-sampler".to_owned()).spawn(move || {
+        own::own_thread();
+        match engine {
+            Engine::Cpu => {
+                let timers = cpu::Timers::start(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
+                let _ = ready.send(timers.is_some());
+                if let Some(timers) = timers {
+                    sample_cpu(timers, &stop);
+                }
+            }
+            Engine::Wall => {
+                let watch = wall::Watch::start();
+                let _ = ready.send(watch.is_some());
+                if let Some(watch) = watch {
+                    sample_wall(watch, period, &stop);
+                }
+            }
+        }
+    });
+    let unavailable = |what: &str| SessionError::Unavailable(what.to_owned());
+    let thread = thread.map_err(|_| unavailable("the sampling thread cannot be started"))?;
+    match is_ready.recv() {
+        Ok(true) => Ok(thread),
+        _ => Err(unavailable("the signal handler cannot be installed")),
+    }
+}
+
+/// How often new threads are looked for.
+const RESCAN: Duration = Duration::from_millis(20);
+
+fn sample_cpu(mut timers: cpu::Timers, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        std::thread::park_timeout(RESCAN);
+        timers.rescan();
+    }
+    timers.stop(&mut TREE.lock());
+}
+
+fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
+    let mut next = Instant::now() + period;
+    while !stop.load(Ordering::Acquire) {
+        let left = next.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            watch.tick();
+            // Ticks that were missed are not made up for: each look counts the time since the one before.
+            next = (next + period).max(Instant::now());
+        } else {
+            std::thread::park_timeout(left);
+        }
+    }
+    watch.stop(&mut TREE.lock());
+}
+
+/// A client's hold on the allocation interval.
+pub(crate) struct Sampling {
+    holds: bool,
+}
+
+static INTERVAL: Mutex<Option<(u64, usize, Instant)>> = Mutex::new(None);
+
+impl Sampling {
+    /// Sets the interval for a window; without one, the interval in force is used.
+    pub(crate) fn join(interval: Option<u64>, seconds: Option<f64>) -> Result<Self, SessionError> {
+        let (Some(wanted), Some(seconds)) = (interval, seconds) else { return Ok(Self { holds: false }) };
+        let ends = Instant::now() + Duration::from_secs_f64(seconds);
+        let mut held = INTERVAL.lock();
+        match &mut *held {
+            Some((interval, users, until)) if *interval == wanted => {
+                *users += 1;
+                *until = ends.max(*until);
+                Ok(Self { holds: true })
+            }
+            Some((.., until)) => {
+                Err(SessionError::Busy { retry_after: until.saturating_duration_since(Instant::now()) })
+            }
+            None => {
+                CONFIGURED.store(record::interval(), Ordering::Relaxed);
+                record::set_interval(wanted);
+                *held = Some((wanted, 1, ends));
+                Ok(Self { holds: true })
+            }
+        }
+    }
+}
+
+/// The interval outside windows that ask for their own.
+static CONFIGURED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        if !self.holds {
+            return;
+        }
+        let mut held = INTERVAL.lock();
+        if let Some((_, users, _)) = &mut *held {
+            *users -= 1;
+            if *users == 0 {
+                record::set_interval(CONFIGURED.load(Ordering::Relaxed));
+                *held = None;
+            }
+        }
+    }
+}

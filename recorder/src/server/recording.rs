@@ -1,0 +1,152 @@
+//! Recordings on threads of their own, so that the server's thread stays free.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use profile::store::Counts;
+use profile::{Format, Glob, Profile, Symbols};
+use symbolize::Detail;
+use tokio::sync::{oneshot, watch};
+
+use super::answer::{self, Answer};
+use super::order::{Delivery, Order};
+use super::problem::Problem;
+use super::{address_space, stop};
+use crate::log::log;
+use crate::own::own_thread;
+use crate::session::{self, Cancel, Request, SessionError};
+
+/// What the server asks of the recorder; tests answer in its place.
+pub(super) trait Recording: Send + Sync + 'static {
+    /// Records until the window is over or `cancel` is raised.
+    fn record(&self, request: &Request, cancel: &Cancel) -> Result<Profile, SessionError>;
+    /// Exact counts of the allocation functions.
+    fn counts(&self) -> Counts;
+}
+
+/// The recorder of this process.
+pub(super) struct ThisProcess;
+
+impl Recording for ThisProcess {
+    fn record(&self, request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
+        session::record(request, cancel)
+    }
+
+    fn counts(&self) -> Counts {
+        session::counts()
+    }
+}
+
+/// Raises the flag when the request's future is dropped: its client went away, or the answer is complete.
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Records what the order asks for and makes the answer of it.
+pub(super) async fn answer(
+    recording: &Arc<dyn Recording>,
+    order: Order,
+    mut stop: watch::Receiver<bool>,
+) -> Result<Answer, Problem> {
+    let cancel = CancelOnDrop(Cancel::new());
+    let (recording, flag) = (Arc::clone(recording), cancel.0.clone());
+    let mut result = on_own_thread("profrec-record", move || make(&*recording, &order, &flag))?;
+    tokio::select! {
+        result = &mut result => return result.unwrap_or(Err(Problem::Failed("failed to collect profile"))),
+        () = stop::requested(&mut stop) => cancel.0.cancel(),
+    }
+    result.await.unwrap_or(Err(Problem::Failed("failed to collect profile")))
+}
+
+/// The names of addresses of this process, in the order given.
+pub(super) async fn names(addresses: Vec<u64>) -> Result<Vec<Option<String>>, Problem> {
+    let names = on_own_thread("profrec-symbol", move || address_space::names(&addresses))?;
+    names.await.map_err(|_| Problem::Failed("failed to find symbols"))
+}
+
+fn on_own_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, Problem> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        own_thread();
+        // The receiver is gone if the client is.
+        let _ = sender.send(work());
+    });
+    match thread {
+        Ok(_) => Ok(receiver),
+        Err(error) => Err(Problem::Unavailable(format!("cannot start a thread: {error}"))),
+    }
+}
+
+fn make(recording: &dyn Recording, order: &Order, cancel: &Cancel) -> Result<Answer, Problem> {
+    let mut profile = recording.record(&order.request, cancel).map_err(problem)?;
+    if cancel.is_cancelled() {
+        return Err(problem(SessionError::Cancelled));
+    }
+    if let Some(thread) = &order.thread {
+        keep_threads(&mut profile, thread);
+    }
+    let symbols = symbols(&mut profile, order.detail);
+    let options = profile::Options { title: Some(title(order)), ..profile::Options::default() };
+    let mut encoded = Vec::new();
+    order.format.encode(&profile, &symbols, &options, &mut encoded).map_err(|error| {
+        log!(Error, "cannot encode a profile as {}: {error}", order.format);
+        Problem::Failed("failed to encode the profile")
+    })?;
+    Ok(deliver(order, encoded))
+}
+
+fn problem(error: SessionError) -> Problem {
+    match error {
+        SessionError::Busy { retry_after } => Problem::Busy { retry_after },
+        SessionError::Unavailable(reason) => Problem::Unavailable(format!("cannot record: {reason}")),
+        SessionError::Cancelled => Problem::Unavailable("the recording was cut off: the server is stopping".to_owned()),
+    }
+}
+
+/// Keeps what the matching threads did; what belongs to no known thread cannot be attributed and goes.
+fn keep_threads(profile: &mut Profile, glob: &Glob) {
+    let matches: Vec<bool> = profile.threads.iter().map(|thread| glob.matches(&thread.name)).collect();
+    let is_kept = |thread: profile::ThreadId| matches.get(thread.index()).copied().unwrap_or(false);
+    profile.samples.retain(|sample| sample.thread.is_some_and(is_kept));
+    profile.events.retain(|event| is_kept(event.thread));
+}
+
+fn symbols(profile: &mut Profile, detail: Detail) -> Symbols {
+    let options = symbolize::Options { detail, perf_map_pids: vec![std::process::id()], ..symbolize::Options::default() };
+    let found = symbolize::symbolize(profile, &options);
+    profile.comments.extend(found.notes);
+    found.symbols
+}
+
+fn title(order: &Order) -> String {
+    let exe = std::env::current_exe().ok();
+    let name = exe.as_deref().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
+    format!("{name} {} {}", std::process::id(), order.request.mode)
+}
+
+fn deliver(order: &Order, encoded: Vec<u8>) -> Answer {
+    let content_type = order.format.content_type();
+    match &order.delivery {
+        Delivery::Go { file_name } if order.format == Format::Pprof => {
+            answer::attachment(content_type, file_name, encoded)
+        }
+        Delivery::Go { .. } => answer::body(hyper::StatusCode::OK, content_type, encoded),
+        Delivery::Samples => {
+            let seconds = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+            let name = format!("samples-{}-{seconds}{}", std::process::id(), order.format.extension());
+            answer::attachment(content_type, &name, encoded)
+        }
+    }
+}
+
+/// What a `HEAD` request gets: the headers of the answer, with nothing recorded.
+pub(super) fn headers_only(order: &Order) -> Answer {
+    deliver(order, Vec::new())
+}

@@ -1,0 +1,23 @@
+//! A consistent copy of the store as profiles; counting goes on.
+
+use crate::sampler::tasks;
+use capture::{clock, region, thread};
+use profile::store::{self, Decoded};
+use std::sync::atomic::Ordering;
+
+/// Copies and decodes the store. `None` if there is none.
+pub(crate) fn take() -> Option<Decoded> {
+    let header = region::header()?;
+    // Names change while threads run, and are the kernel's to tell.
+    thread::each(|state| {
+        let name = tasks::name(state.tid());
+        if !name.is_empty() {
+            state.rename(&name);
+        }
+    });
+    header.last_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    let mut bytes = vec![0; region::used_bytes()];
+    let length = region::copy(&mut bytes);
+    bytes.truncate(length);
+    store::decode(&bytes).ok()
+}

@@ -1,0 +1,128 @@
+//! Rules from the code itself, for the few well-known pieces that have no unwind information.
+
+use crate::aarch64::{Base, Form, Saved};
+use crate::{FrameAddress, Memory, Rule};
+
+/// The rule inside CPython's perf trampoline (`python -X perf`), from after its first to before its last instruction.
+pub const PERF_TRAMPOLINE: Rule =
+    Form::Frame { base: Base::StackPointer, cfa: 16, lr: Saved::AtCfa(-8), fp: Saved::AtCfa(-16), signal: false }
+        .encode();
+
+/// The rule where signal handlers return to: the stack pointer is at Linux' `siginfo_t` (128 bytes), then `ucontext_t`.
+pub const SIGNAL_FRAME: Rule = Form::Context { sp: 128 + 432, fp: 128 + 416, pc: 128 + 440, lr: 128 + 424 }.encode();
+
+/// Before the first instruction and after the last.
+const LEAF: Rule =
+    Form::Frame { base: Base::StackPointer, cfa: 0, lr: Saved::InRegister, fp: Saved::InRegister, signal: false }
+        .encode();
+
+/// Instructions with the bits that count.
+type Shape<const N: usize> = [(u32, u32); N];
+
+const ALL: u32 = u32::MAX;
+/// `stp x29, x30, [sp, #-16]!; mov x29, sp; blr x3; ldp x29, x30, [sp], #16; ret`: one such run for each Python function.
+const TRAMPOLINE: Shape<5> =
+    [(0xa9bf_7bfd, ALL), (0x9100_03fd, ALL), (0xd63f_0060, ALL), (0xa8c1_7bfd, ALL), (0xd65f_03c0, ALL)];
+/// `mov x8, #139; svc #0`, in the vDSO.
+const SIGNAL_RETURN: Shape<2> = [(0xd280_1168, ALL), (0xd400_0001, ALL)];
+/// `adrp x16, page; ldr x17, [x16, slot]; add x16, x16, slot; br x17`, an entry of a procedure linkage table.
+const LINKAGE: Shape<4> =
+    [(0x9000_0010, 0x9f00_001f), (0xf940_0211, 0xffc0_03ff), (0x9100_0210, 0xffc0_03ff), (0xd61f_0220, ALL)];
+/// The same behind `bti c`.
+const MARKED_LINKAGE: Shape<4> = [(0xd503_245f, ALL), LINKAGE[0], LINKAGE[1], LINKAGE[2]];
+
+/// The rule for code that no table covers, if it is one of these: an entry of a procedure linkage table, the return from a signal
+/// handler, CPython's perf trampoline.
+///
+/// `code` reads instructions here. What it cannot read does not match.
+#[cold]
+pub fn rule_from_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<Rule> {
+    let pc = address.address();
+    let mut is = |shape: &[(u32, u32)], index: u64| {
+        let start = pc.wrapping_sub(index.wrapping_mul(4));
+        shape.iter().zip((0_u64..).step_by(4)).all(|((bits, mask), offset)| {
+            instruction(start.wrapping_add(offset), code).is_some_and(|found| found & mask == *bits)
+        })
+    };
+    if is(&SIGNAL_RETURN, 0) {
+        return Some(SIGNAL_FRAME);
+    }
+    if matches!(address, FrameAddress::ReturnAddress(_)) {
+        return if is(&TRAMPOLINE, 3) { Some(PERF_TRAMPOLINE) } else { None };
+    }
+    if is(&SIGNAL_RETURN, 1) {
+        return Some(SIGNAL_FRAME);
+    }
+    if is(&TRAMPOLINE, 1) || is(&TRAMPOLINE, 2) || is(&TRAMPOLINE, 3) {
+        return Some(PERF_TRAMPOLINE);
+    }
+    let leaf = is(&TRAMPOLINE, 0)
+        || is(&TRAMPOLINE, 4)
+        || is(&MARKED_LINKAGE, 0)
+        || (0..LINKAGE.len() as u64).any(|index| is(&LINKAGE, index));
+    if leaf { Some(LEAF) } else { None }
+}
+
+/// One instruction; read with a neighbour, before it if there is none behind it.
+fn instruction<M: Memory>(address: u64, code: &mut M) -> Option<u32> {
+    match code.read(address) {
+        Some(word) => Some(word as u32),
+        None => code.read(address.wrapping_sub(4)).map(|word| (word >> 32) as u32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::fake::Stack;
+
+    const START: u64 = 0x1000;
+    const NOP: u32 = 0xd503_201f;
+
+    /// The rule at each instruction of a piece of code between other code.
+    fn rules<const N: usize>(code: [u32; N], address: fn(u64) -> FrameAddress) -> [Option<Rule>; N] {
+        let mut all = Vec::from([NOP; 4]);
+        all.extend_from_slice(&code);
+        all.resize(16, NOP);
+        let words: Vec<u64> = all.chunks_exact(2).map(|pair| u64::from(pair[0]) | u64::from(pair[1]) << 32).collect();
+        core::array::from_fn(|i| rule_from_code(address(START + 4 * i as u64), &mut Stack(START - 16, &words)))
+    }
+
+    #[test]
+    fn the_instructions_of_linkage_tables_are_known() {
+        let entry = [0xb000_0110, 0xf947_c611, 0x913e_2210, 0xd61f_0220];
+        assert_eq!(rules(entry, FrameAddress::Instruction), [Some(LEAF); 4]);
+        let marked = [0xd503_245f, 0xb000_0110, 0xf947_c611, 0x913e_2210, 0xd61f_0220];
+        assert_eq!(rules(marked, FrameAddress::Instruction), [Some(LEAF); 5]);
+    }
+
+    #[test]
+    fn the_return_from_a_signal_handler_is_known_by_both_kinds_of_address() {
+        let code = SIGNAL_RETURN.map(|(bits, _)| bits);
+        assert_eq!(rules(code, FrameAddress::Instruction), [Some(SIGNAL_FRAME); 2]);
+        assert_eq!(rules(code, FrameAddress::ReturnAddress), [Some(SIGNAL_FRAME), None]);
+    }
+
+    #[test]
+    fn the_perf_trampoline_of_cpython_is_known_at_each_instruction() {
+        let code = TRAMPOLINE.map(|(bits, _)| bits);
+        let (leaf, inner) = (Some(LEAF), Some(PERF_TRAMPOLINE));
+        assert_eq!(rules(code, FrameAddress::Instruction), [leaf, inner, inner, inner, leaf]);
+        assert_eq!(rules(code, FrameAddress::ReturnAddress), [None, None, None, inner, None]);
+    }
+
+    #[test]
+    fn the_last_instruction_before_unreadable_memory_is_read() {
+        let words = [u64::from(SIGNAL_RETURN[0].0) | u64::from(SIGNAL_RETURN[1].0) << 32];
+        let rule = rule_from_code(FrameAddress::Instruction(START + 4), &mut Stack(START, &words));
+        assert_eq!(rule, Some(SIGNAL_FRAME));
+    }
+
+    #[test]
+    fn other_code_and_unreadable_code_are_unknown() {
+        assert_eq!(rules([NOP, 0xd61f_0220, 0xd65f_03c0], FrameAddress::Instruction), [None; 3]);
+        assert_eq!(rule_from_code(FrameAddress::Instruction(0), &mut Stack(0, &[])), None);
+    }
+}
