@@ -13,8 +13,7 @@ const READY_MADE: &str = "PROFREC_PRELOAD_LIBRARY";
 const PACKAGE: &str = "profile-recorder-preload";
 const FILE: &str = "libprofrec_preload.so";
 /// Packages that end up in the library, by folder.
-const SOURCES: &[&str] =
-    &["preload", "recorder", "alloc-hook", "capture", "unwind", "layout", "profile", "symbolize"];
+const SOURCES: &[&str] = &["preload", "recorder", "alloc-hook", "capture", "unwind", "layout", "profile", "symbolize"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed={READY_MADE}");
@@ -69,7 +68,8 @@ fn watch(workspace: &Path) {
 /// Whether a variable of this script's environment would change how the library is built.
 fn leaks(name: &OsString) -> bool {
     let Some(name) = name.to_str() else { return false };
-    let exact = ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "OUT_DIR", "TARGET", "HOST", "PROFILE"];
+    let exact =
+        ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS", "OUT_DIR", "TARGET", "HOST", "PROFILE"];
     let prefixes = [
         "CARGO_BIN_",
         "CARGO_BUILD_",

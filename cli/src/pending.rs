@@ -32,6 +32,9 @@ impl PendingFile {
     /// Checks that the file can be put there in the end, and opens it.
     pub(crate) fn create(path: PathBuf) -> Result<Self, Error> {
         let cannot = |why: &str| Error::failure(format!("cannot write '{}': {why}", path.display()));
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(cannot("it is the name of a directory; name a file"));
+        }
         let existing = match std::fs::metadata(&path) {
             Ok(metadata) => Some(metadata),
             Err(e) if e.kind() == ErrorKind::NotFound => None,
@@ -60,11 +63,6 @@ impl PendingFile {
             let _ = pending.file().set_permissions(permissions);
         }
         Ok(pending)
-    }
-
-    /// The name that the user gave.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     fn file(&self) -> &File {
@@ -235,7 +233,8 @@ mod tests {
         let inside = |name: &str| directory.path().join(name);
         write(inside("file"), "").unwrap();
         for (path, why) in [
-            (inside(""), "it is a directory; name a file"),
+            (directory.path().into(), "it is a directory; name a file"),
+            (inside("a.svg/"), "it is the name of a directory; name a file"),
             (inside("missing/a.svg"), "its directory does not exist; create it first"),
             (inside("file/a.svg"), "not a directory"),
             (PathBuf::from("/dev/null"), "it is not a regular file; name another"),

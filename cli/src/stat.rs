@@ -115,7 +115,8 @@ fn rows(counts: &Counts) -> impl Iterator<Item = (&'static str, Row)> {
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n Performance counter stats for '{}':\n", self.command.join(" "))?;
-        let in_order = Function::ALL.iter().filter_map(|function| Some((function.name(), self.functions.get(function.name())?)));
+        let in_order =
+            Function::ALL.iter().filter_map(|function| Some((function.name(), self.functions.get(function.name())?)));
         for (name, row) in in_order {
             line(f, row.calls, name, row.bytes)?;
         }

@@ -39,7 +39,9 @@ impl StoreDirectory {
             }
         }
         let why = error.unwrap_or_else(|| "no directory for temporary files".to_owned());
-        Err(Error::failure(format!("cannot make a directory for the recording ({why}); set TMPDIR to one that you can write")))
+        Err(Error::failure(format!(
+            "cannot make a directory for the recording ({why}); set TMPDIR to one that you can write"
+        )))
     }
 
     /// Where it is.

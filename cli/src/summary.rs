@@ -35,7 +35,8 @@ pub(crate) fn of(mode: Mode, profile: &Profile, processes: usize) -> String {
             format!("{} live at the end, {bytes}", plural(objects, "allocation"))
         }
     };
-    let (stacks, processes) = (plural(stacks.len() as i64, "stack"), plural_of(processes as i64, "process", "processes"));
+    let (stacks, processes) =
+        (plural(stacks.len() as i64, "stack"), plural_of(processes as i64, "process", "processes"));
     format!("{}: {what}, {stacks} in {processes}", mode.name())
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn losses(stores: &[Decoded]) -> Option<String> {
         .filter(|(_, events)| *events != 0)
         .map(|(reason, events)| format!("{} ({})", with_commas(events), reason.reason()))
         .collect();
-    (!reasons.is_empty()).then(|| format!("lost events: {}", reasons.join(", ")))
+    (!reasons.is_empty()).then(|| format!("not recorded in full: {}", reasons.join(", ")))
 }
 
 /// A line for the files.
@@ -70,7 +71,9 @@ pub(crate) fn nothing_recorded(command: &CommandLine, empty_stores: usize) -> St
             "nothing was recorded: the preload library was not loaded into '{name}'; did it clear its environment, or start a static or set-user-ID program? Record that program itself"
         )
     } else {
-        format!("nothing was recorded: '{name}' ended before its recording began; is there room for it (df /dev/shm, TMPDIR)?")
+        format!(
+            "nothing was recorded: '{name}' ended before its recording began; is there room for it (df /dev/shm, TMPDIR)?"
+        )
     }
 }
 
@@ -112,7 +115,7 @@ mod tests {
         let store = |lost: &[Loss]| Decoded { lost: lost.to_vec(), ..Decoded::default() };
         assert_eq!(losses(&[store(&[]), store(&[loss(Lost::NoThread, 0)])]), None);
         let both = [store(&[loss(Lost::StoreFull, 1000)]), store(&[loss(Lost::NoThread, 2), loss(Lost::StoreFull, 1)])];
-        assert_eq!(losses(&both).unwrap(), "lost events: 1,001 (store full), 2 (thread not registered)");
+        assert_eq!(losses(&both).unwrap(), "not recorded in full: 1,001 (store full), 2 (thread not registered)");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 mod support;
 
-use profile::decode::Limits;
-use profile::{Options, Profile, Symbols, encode};
+use profile_recorder_profile::decode::Limits;
+use profile_recorder_profile::{Options, Profile, Symbols, decode, encode};
 use std::path::Path;
 
 fn compare(name: &str, actual: &[u8]) {
@@ -48,6 +48,6 @@ fn json_is_written_as_before() {
 fn pprof_is_written_as_before() {
     for (name, of) in [("cpu.pprof.json", support::cpu()), ("heap.pprof.json", support::heap())] {
         let bytes = support::encoded(encode::pprof::encode, &of, &Options::default());
-        compare(name, &pretty_json(&profile::decode::pprof::decode(&bytes, Limits::default()).unwrap()));
+        compare(name, &pretty_json(&decode::pprof::decode(&bytes, Limits::default()).unwrap()));
     }
 }

@@ -1,1 +1,66 @@
-//! Support for end-to-end tests.
+//! What the end-to-end tests share: the executable under test, programs to record, scratch directories.
+
+pub mod counter;
+pub mod programs;
+pub mod pprof;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The `profrec` executable of this workspace, built once for a test run, as a user would build it.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn profrec() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("profrec", "profrec"))
+}
+
+/// An executable of this workspace, built in release.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn build(package: &str, executable: &str) -> PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--release", "--package", package, "--bin", executable])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cannot build {package}: {}", String::from_utf8_lossy(&output.stderr));
+    target_directory().join("release").join(executable)
+}
+
+/// Where cargo puts what it builds: the tests' own executable lies in `TARGET/debug/deps` or `TARGET/release/deps`.
+fn target_directory() -> PathBuf {
+    let own = std::env::current_exe().expect("a test has a path");
+    own.ancestors().nth(3).expect("target directory").to_owned()
+}
+
+/// A scratch directory, removed when dropped.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a scratch directory")
+}
+
+/// A command that runs `profrec` with the arguments.
+pub fn run(arguments: &[&str]) -> Command {
+    let mut command = Command::new(profrec());
+    command.args(arguments);
+    command
+}
+
+/// Output as text, for messages and comparisons.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command to its end.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn output(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
+}

@@ -73,42 +73,49 @@ impl fmt::Debug for Rule {
 pub(crate) struct Field<const AT: u32, const WIDTH: u32, const UNIT: i32>;
 
 impl<const AT: u32, const WIDTH: u32, const UNIT: i32> Field<AT, WIDTH, UNIT> {
-    const FITS: () = assert!(WIDTH > 0 && WIDTH <= 24 && AT + WIDTH <= Rule::BITS && UNIT > 0);
+    const MASK: u64 = {
+        assert!(WIDTH > 0 && WIDTH <= 24 && AT + WIDTH <= Rule::BITS && UNIT > 0);
+        (1 << WIDTH) - 1
+    };
+    /// Extremes of a signed field, in units.
+    const MIN: i64 = -1 << (WIDTH - 1);
+    const MAX: i64 = !Self::MIN;
+    const BITS_ABOVE: u32 = 64 - AT - WIDTH;
+    const OTHER_BITS: u32 = 64 - WIDTH;
+
+    const fn units(value: i64) -> Option<i64> {
+        match (value.checked_div(UNIT as i64), value.checked_rem(UNIT as i64)) {
+            (Some(units), Some(0)) => Some(units),
+            _ => None,
+        }
+    }
 
     /// The field's bits in place, if the value is a multiple of the unit and fits.
     pub(crate) const fn signed(value: i64) -> Option<u64> {
-        let () = Self::FITS;
-        let units = value.wrapping_div(UNIT as i64);
-        let limit = 1_i64 << (WIDTH - 1);
-        if value.wrapping_rem(UNIT as i64) != 0 || units < limit.wrapping_neg() || units >= limit {
-            return None;
+        match Self::units(value) {
+            Some(units) if units >= Self::MIN && units <= Self::MAX => Some((units as u64 & Self::MASK) << AT),
+            _ => None,
         }
-        Some((units as u64 & ((1 << WIDTH) - 1)) << AT)
     }
 
     /// The field's value, to be added to an address.
     #[inline]
     pub(crate) const fn read_signed(bits: u64) -> i32 {
-        let () = Self::FITS;
-        let units = ((bits << (64 - AT - WIDTH)) as i64 >> (64 - WIDTH)) as i32;
-        units.wrapping_mul(UNIT)
+        (((bits << Self::BITS_ABOVE) as i64 >> Self::OTHER_BITS) as i32).wrapping_mul(UNIT)
     }
 
     /// The field's bits in place, if the value is not negative, a multiple of the unit, and fits.
     pub(crate) const fn unsigned(value: i64) -> Option<u64> {
-        let () = Self::FITS;
-        let units = value.wrapping_div(UNIT as i64);
-        if value.wrapping_rem(UNIT as i64) != 0 || value < 0 || units >= 1 << WIDTH {
-            return None;
+        match Self::units(value) {
+            Some(units) if units >= 0 && units as u64 <= Self::MASK => Some((units as u64) << AT),
+            _ => None,
         }
-        Some((units as u64) << AT)
     }
 
     /// The field's value.
     #[inline]
     pub(crate) const fn read_unsigned(bits: u64) -> i32 {
-        let () = Self::FITS;
-        ((bits >> AT & ((1 << WIDTH) - 1)) as i32).wrapping_mul(UNIT)
+        ((bits >> AT & Self::MASK) as i32).wrapping_mul(UNIT)
     }
 }
 

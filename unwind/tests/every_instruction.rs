@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use profile_recorder_unwind::Truncated;
 use support::{Frames, Process, handle, interrupted, libgcc};
 
+static STEPPING: AtomicBool = AtomicBool::new(false);
 static INSTRUCTIONS: AtomicUsize = AtomicUsize::new(0);
 static UNSUPPORTED: AtomicUsize = AtomicUsize::new(0);
 static LOST: AtomicUsize = AtomicUsize::new(0);
@@ -24,12 +25,21 @@ static DIFFERENT: AtomicUsize = AtomicUsize::new(0);
 static FIRST_DIFFERENCE: Mutex<Option<(Frames, [u64; 128])>> = Mutex::new(None);
 
 extern "C" fn on_step(_signal: libc::c_int, _info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
-    // SAFETY: the kernel gives the context.
-    let registers = interrupted(unsafe { &*context });
+    const TRAP_FLAG: i64 = 0x100;
+    // SAFETY: the kernel gives the context, for this handler alone.
+    let context = unsafe { &mut *context };
+    let flags = &mut context.uc_mcontext.gregs[libc::REG_EFL as usize];
+    *flags = if STEPPING.load(Ordering::Relaxed) { *flags | TRAP_FLAG } else { *flags & !TRAP_FLAG };
+    let registers = interrupted(context);
     let ours = Process::this().walk_from(registers);
+    INSTRUCTIONS.fetch_add(1, Ordering::Relaxed);
+    if !matches!(ours.end, Ok(()) | Err(Truncated::UnsupportedRule)) {
+        // Where libgcc's unwinder replaces its own return address, its code is not as described. It would itself crash there.
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
     let mut addresses = [0; 128];
     let len = libgcc(&mut addresses);
-    INSTRUCTIONS.fetch_add(1, Ordering::Relaxed);
     let from = addresses.iter().position(|address| *address == registers.pc).unwrap_or(len);
     let oracle = &addresses[from..len];
     if oracle.len() == 1 && ours.end.is_ok() {
@@ -48,28 +58,23 @@ extern "C" fn on_step(_signal: libc::c_int, _info: *mut libc::siginfo_t, context
                 UNSUPPORTED.fetch_add(1, Ordering::Relaxed);
                 ours.addresses().eq(oracle.iter().copied().take(ours.as_slice().len()))
             }
-            // Between `pushfq` and `popfq` of the function below, and where libgcc's unwinder replaces its own return address, code
-            // is not as described: both are lost at the same frame.
-            Err(Truncated::NoTable) => {
-                LOST.fetch_add(1, Ordering::Relaxed);
-                ours.addresses().eq(oracle.iter().copied())
-            }
             Err(_) => false,
         };
-    if !equal && DIFFERENT.fetch_add(1, Ordering::Relaxed) == 0 {
-        if let Ok(mut first) = FIRST_DIFFERENCE.try_lock() {
-            *first = Some((ours, addresses));
-        }
+    if !equal
+        && DIFFERENT.fetch_add(1, Ordering::Relaxed) == 0
+        && let Ok(mut first) = FIRST_DIFFERENCE.try_lock()
+    {
+        *first = Some((ours, addresses));
     }
 }
 
 /// Runs a function with a trap after each instruction.
 fn stepped(run: impl FnOnce()) {
-    // SAFETY: sets the trap flag; each instruction from here on raises SIGTRAP, which has a handler.
-    unsafe { core::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
+    STEPPING.store(true, Ordering::Relaxed);
+    // SAFETY: the trap has a handler, which sets the flag for all further ones.
+    unsafe { core::arch::asm!("int3") };
     run();
-    // SAFETY: clears the trap flag again.
-    unsafe { core::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq") };
+    STEPPING.store(false, Ordering::Relaxed);
 }
 
 #[inline(never)]
@@ -133,18 +138,19 @@ fn from_every_instruction_the_walk_equals_libgccs() {
         let before = INSTRUCTIONS.load(Ordering::Relaxed);
         stepped(run);
         assert!(INSTRUCTIONS.load(Ordering::Relaxed) > before + 1000);
+        assert!(LOST.load(Ordering::Relaxed) == 0 || run as *const () == unwinds as *const ());
     }
     let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     let (all, unsupported, different) = (load(&INSTRUCTIONS), load(&UNSUPPORTED), load(&DIFFERENT));
     let (undescribed, lost) = (load(&UNDESCRIBED), load(&LOST));
-    println!(
+    eprintln!(
         "{all} instructions, {undescribed} undescribed, {lost} lost, {unsupported} unsupported, {different} different"
     );
     if let Some((ours, addresses)) = FIRST_DIFFERENCE.lock().unwrap().take() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         panic!("{different} of {all} differ, first:\n{:x?}\n{:?}\n{addresses:x?}\n{maps}", ours.as_slice(), ours.end);
     }
-    assert!(lost < 200, "{lost}");
-    // The dynamic linker's lazy binding keeps its CFA in rbx.
-    assert!(unsupported < all / 100, "{unsupported} of {all}");
+    assert!(lost < all / 100, "{lost}");
+    // The dynamic linker keeps the CFA in rbx while it binds a function for the first time.
+    assert!(unsupported < 2000, "{unsupported} of {all}");
 }

@@ -58,7 +58,13 @@ mod tests {
 
     fn store(pid: u32, calls: i64) -> Decoded {
         let mut profile = Profile::new(vec![SampleType::new("alloc_objects", "count")]);
-        profile.threads.push(Thread { pid, tid: pid, name: "main".into(), process: "victim".into() });
+        profile.threads.push(Thread {
+            pid,
+            tid: pid,
+            name: "main".into(),
+            process: "victim".into(),
+            ..Thread::default()
+        });
         let stack = profile.stacks.intern([Frame::named("main"), Frame::named("malloc")]);
         profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: Vec::new(), values: vec![calls] });
         Decoded { pid, allocs: Some(profile), ..Decoded::default() }

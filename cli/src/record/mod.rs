@@ -13,16 +13,12 @@ use measured::{Measured, Source};
 use profile::{Options, Profile};
 use std::path::PathBuf;
 
-/// Notes about single files that are shown; a program has many libraries.
-const NOTES_SHOWN: usize = 5;
-
 /// Does all of it. The ending is the command's, unless the command succeeded and this did not.
 pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
     target::check(&record.command.program, std::env::var_os("PATH").as_deref())?;
     let outputs = outputs::open(&record.outputs, &record.modes)?;
     let modes: Vec<&str> = record.modes.iter().map(|mode| mode.name()).collect();
-    let settings =
-        Settings { modes: modes.join(","), interval: record.interval, hz: record.hz, follow: record.follow };
+    let settings = Settings { modes: modes.join(","), interval: record.interval, hz: record.hz, follow: record.follow };
     let finished = run::run(&record.command, &settings)?;
     let ending = Ending::of(finished.status);
     if finished.stores.decoded.is_empty() {
@@ -48,11 +44,13 @@ fn measure(record: &Record, mut stores: Stores) -> Vec<Measured> {
             continue;
         }
         let (made, notes) = Measured::take(source, &mut stores.decoded, record.symbols);
-        if !record.quiet {
-            notes.iter().take(NOTES_SHOWN).for_each(warn);
-            if notes.len() > NOTES_SHOWN {
-                warn(format!("{} more files are not fully named; the profile's comments list them", notes.len() - NOTES_SHOWN));
-            }
+        if let (false, [first, others @ ..]) = (record.quiet, notes.as_slice()) {
+            let others = if others.is_empty() {
+                String::new()
+            } else {
+                format!(" (and {} like it, listed in the profile)", others.len())
+            };
+            warn(format!("{first}{others}"));
         }
         measured.push(made);
     }

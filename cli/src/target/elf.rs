@@ -1,6 +1,6 @@
 //! The executable's headers: does a dynamic loader run, and is it one that can load the preload library?
 
-use object::elf::{EM_386, EM_AARCH64, EM_ARM, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64, ET_DYN, FileHeader64};
+use object::elf::{EM_386, EM_AARCH64, EM_ARM, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64, ET_DYN, FileHeader64, Machine};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
 use std::fs::File;
@@ -16,13 +16,16 @@ pub(super) fn check(file: &File, start: &[u8], path: &Path) -> Result<(), String
         return Err("it is empty; build it again".to_owned());
     }
     if !start.starts_with(MAGIC) {
-        return Err("it is neither an ELF executable nor a script with '#!'; name its interpreter, as in 'sh FILE'".to_owned());
+        return Err(
+            "it is neither an ELF executable nor a script with '#!'; name its interpreter, as in 'sh FILE'".to_owned()
+        );
     }
     let (Some(class), Some(order), Some(machine)) = (start.get(4), start.get(5), start.get(18..20)) else {
         return Err(damaged());
     };
     let bytes = [machine[0], machine[1]];
     let machine = if *order == 2 { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) };
+    let machine = Machine(machine);
     if (*class, architecture(machine)) != (CLASS_64, std::env::consts::ARCH) {
         return Err(format!(
             "it is built for {}, this is profrec for {}; build it for {1}, or use a profrec built for it",
@@ -31,9 +34,9 @@ pub(super) fn check(file: &File, start: &[u8], path: &Path) -> Result<(), String
         ));
     }
     match interpreter(file).map_err(|()| damaged())? {
-        Some(loader) if cfg!(target_env = "gnu") && loader.contains("ld-musl") => {
-            Err(format!("it uses musl ({loader}), the preload library glibc; build it for glibc, or build the recorder into it (crate profile-recorder)"))
-        }
+        Some(loader) if cfg!(target_env = "gnu") && loader.contains("ld-musl") => Err(format!(
+            "it uses musl ({loader}), the preload library glibc; build it for glibc, or build the recorder into it (crate profile-recorder)"
+        )),
         Some(_) => Ok(()),
         None if is_loader(file, path) => Ok(()),
         None => Err(format!("it is statically linked, so no preload library can be loaded into it; {ADVICE_STATIC}")),
@@ -66,7 +69,7 @@ fn is_loader(file: &File, path: &Path) -> bool {
 }
 
 /// As Rust names it.
-fn architecture(machine: u16) -> &'static str {
+fn architecture(machine: Machine) -> &'static str {
     match machine {
         EM_X86_64 => "x86_64",
         EM_386 => "x86",
@@ -79,9 +82,9 @@ fn architecture(machine: u16) -> &'static str {
     }
 }
 
-fn name(machine: u16, class: u8) -> String {
+fn name(machine: Machine, class: u8) -> String {
     match architecture(machine) {
-        "" => format!("another architecture (ELF machine {machine})"),
+        "" => format!("another architecture (ELF machine {})", machine.0),
         "x86_64" if class != CLASS_64 => "x86_64 with 32-bit pointers".to_owned(),
         known => known.to_owned(),
     }

@@ -29,7 +29,8 @@ pub(crate) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), Error> 
             elf::check(&opened, &start, &file).map_err(refused)?;
             return not_privileged(&file, &opened.metadata()).map_err(refused);
         };
-        let interpreter = script::interpreter(line).ok_or_else(|| refused("its '#!' line names no interpreter".into()))?;
+        let interpreter =
+            script::interpreter(line).ok_or_else(|| refused("its '#!' line names no interpreter".into()))?;
         let missing = |why: &str| cannot_run(program, &format!("its interpreter '{}': {why}", interpreter.display()));
         file = find(&interpreter, path).map_err(missing)?;
     }

@@ -1,7 +1,7 @@
 //! Profiles that the tests encode.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use profile::{
+use profile_recorder_profile::{
     AddressKind, Event, Frame, Label, Mapping, MappingId, Options, Profile, Sample, SampleType, StackId, Svma, SymbolFrame, Symbols,
     Thread, ThreadId,
 };

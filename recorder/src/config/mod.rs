@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use address::{Address, BadAddress};
 pub(crate) use mistake::Mistake;
-pub(crate) use token::{BadToken, Token};
+pub(crate) use token::Token;
 
 use crate::limits::{self, DEFAULT_HZ};
 use crate::log::LogLevel;
@@ -41,6 +41,16 @@ pub(crate) enum AllocInterval {
     Off,
     /// One allocation in so many bytes; 1 is every allocation.
     Bytes(NonZeroU64),
+}
+
+impl AllocInterval {
+    /// The number of bytes; 0 for none.
+    pub(crate) const fn bytes(self) -> u64 {
+        match self {
+            Self::Off => 0,
+            Self::Bytes(bytes) => bytes.get(),
+        }
+    }
 }
 
 impl Default for AllocInterval {

@@ -18,6 +18,8 @@ use crate::session::{self, Cancel, Request, SessionError};
 
 /// What the server asks of the recorder; tests answer in its place.
 pub(super) trait Recording: Send + Sync + 'static {
+    /// Samples allocations from now on, one in so many bytes; 0 for none.
+    fn prepare(&self, alloc_interval_bytes: u64) -> Result<(), SessionError>;
     /// Records until the window is over or `cancel` is raised.
     fn record(&self, request: &Request, cancel: &Cancel) -> Result<Profile, SessionError>;
     /// Exact counts of the allocation functions.
@@ -28,6 +30,10 @@ pub(super) trait Recording: Send + Sync + 'static {
 pub(super) struct ThisProcess;
 
 impl Recording for ThisProcess {
+    fn prepare(&self, alloc_interval_bytes: u64) -> Result<(), SessionError> {
+        session::prepare(alloc_interval_bytes)
+    }
+
     fn record(&self, request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
         session::record(request, cancel)
     }

@@ -1,0 +1,186 @@
+//! What cannot be done is refused before anything is run: one line, an exit code, and no file.
+
+mod support;
+
+use std::process::Command;
+use support::{Place, exists, is_root};
+
+/// Runs `profrec` on a command that would leave a file, and asserts that it was not run.
+fn assert_not_run(options: &[&str], code: i32, said: &[&str]) {
+    let place = Place::new();
+    let arguments = [options, &["--", "touch", "ran"]].concat();
+    place.run(&arguments).assert_refused(code, said);
+    assert_eq!(place.new_files(), [""; 0]);
+    place.assert_no_store_left();
+}
+
+/// Asserts that this command is refused, by `record` and by `stat`.
+fn assert_command_refused(place: &Place, command: &str, said: &[&str]) {
+    for subcommand in ["record", "stat"] {
+        place.run(&[subcommand, "--", command]).assert_refused(1, said);
+    }
+    assert_eq!(place.new_files(), [""; 0]);
+    place.assert_no_store_left();
+}
+
+#[test]
+fn a_rate_that_is_none_is_a_usage_error() {
+    for rate in ["0", "-1", "-99", "10001", "1.5", "fast", ""] {
+        assert_not_run(&["record", "--hz", rate], 2, &["--hz", "1 to 10000"]);
+    }
+    assert_not_run(&["record", "--mode", "allocs", "--hz", "0"], 2, &["'0'"]);
+}
+
+#[test]
+fn an_interval_that_is_none_is_a_usage_error() {
+    for interval in ["0", "-1", "-512KiB", "1TB", "many"] {
+        assert_not_run(&["record", "--mode", "allocs", "--interval", interval], 2, &["--interval", "512KiB"]);
+    }
+}
+
+#[test]
+fn an_unknown_extension_or_mode_is_a_usage_error_that_lists_the_known() {
+    for file in ["a.bmp", "a", "svg", "a.gz", "-"] {
+        let known = [".svg", ".html", ".pb.gz", ".pprof", ".perf", ".folded", ".collapsed", ".json"];
+        assert_not_run(&["record", "-o", file], 2, &known);
+    }
+    assert_not_run(&["record", "-o", "good.svg", "-o", "bad.xyz"], 2, &["bad.xyz"]);
+    assert_not_run(&["record", "--mode", "everything"], 2, &["everything", "cpu, allocs, heap"]);
+    assert_not_run(&["record", "--symbols", "some"], 2, &["full, names, none"]);
+    assert_not_run(&["record", "-o", "a.svg", "-o", "./a.svg"], 2, &["twice"]);
+}
+
+#[test]
+fn an_unknown_option_or_subcommand_is_a_usage_error() {
+    assert_not_run(&["record", "--frequency", "9"], 2, &["--frequency", "--help"]);
+    assert_not_run(&["recrod"], 2, &["recrod"]);
+    let place = Place::new();
+    place.run(&["record"]).assert_refused(2, &["COMMAND"]);
+    place.run(&["stat", "--"]).assert_refused(2, &["COMMAND"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_said_before_anything_is_run() {
+    assert_not_run(&["record", "-o", "missing/a.svg"], 1, &["cannot write 'missing/a.svg'", "does not exist"]);
+    assert_not_run(&["record", "-o", "good.svg", "-o", "/no/such/a.svg"], 1, &["/no/such/a.svg"]);
+    assert_not_run(&["record", "-o", "a.svg/"], 1, &["'a.svg/'", "name a file"]);
+    assert_not_run(&["record", "-o", "/proc/a.svg"], 1, &["cannot write '/proc/a.svg'"]);
+    assert_not_run(&["stat", "-o", "missing/counts.txt"], 1, &["cannot write 'missing/counts.txt'"]);
+    assert_not_run(&["stat", "-o", "."], 1, &["directory"]);
+}
+
+#[test]
+fn a_directory_or_a_device_in_place_of_the_output_is_refused() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("a.svg")).unwrap();
+    place.run(&["record", "-o", "a.svg", "--", "touch", "ran"]).assert_refused(1, &["'a.svg'", "directory"]);
+    std::os::unix::fs::symlink("/dev/null", place.path("b.svg")).unwrap();
+    place.run(&["record", "-o", "b.svg", "--", "touch", "ran"]).assert_refused(1, &["'b.svg'", "regular"]);
+    assert_eq!(place.new_files(), ["a.svg", "b.svg"]);
+}
+
+#[test]
+fn a_read_only_output_or_directory_is_refused() {
+    if is_root() {
+        // Root may write there all the same, except where nobody may.
+        return;
+    }
+    let mut place = Place::new();
+    place.add("a.svg", "before", 0o444);
+    place.run(&["record", "-o", "a.svg", "--", "touch", "ran"]).assert_refused(1, &["'a.svg'", "permission denied"]);
+    std::fs::create_dir(place.path("dir")).unwrap();
+    std::fs::set_permissions(place.path("dir"), std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+    place.run(&["record", "-o", "dir/a.svg", "--", "touch", "ran"]).assert_refused(1, &["permission denied"]);
+    assert_eq!(support::text(place.path("a.svg")), "before");
+    assert_eq!(place.new_files(), ["dir"]);
+}
+
+#[test]
+fn a_command_that_is_not_there_is_named() {
+    let mut place = Place::new();
+    place.add("plain", "echo", 0o644);
+    for (command, why) in [
+        ("no-such-command", "not found in PATH"),
+        ("./no-such-command", "no such file"),
+        ("/usr", "not a file"),
+        ("./plain", "permission denied"),
+    ] {
+        assert_command_refused(&place, command, &[&format!("cannot run '{command}'"), why]);
+    }
+    place.run(&["record", "--", ""]).assert_refused(2, &["empty"]);
+}
+
+#[test]
+fn a_static_executable_is_refused_with_what_to_do_instead() {
+    let mut place = Place::new();
+    let source = "int main(void) { return 0; }";
+    for (name, options) in [("static", &["-static"][..]), ("static_pie", &["-static-pie"])] {
+        place.compile(name, source, options);
+        assert_command_refused(
+            &place,
+            &format!("./{name}"),
+            &[&format!("./{name}"), "statically linked", "link it dynamically"],
+        );
+    }
+    place.add("script", "#!./static\n", 0o755);
+    assert_command_refused(&place, "./script", &["cannot record './script' (./static)", "statically linked"]);
+}
+
+#[test]
+fn a_set_user_id_executable_is_refused_with_what_to_do_instead() {
+    for program in ["su", "passwd"].into_iter().filter(|program| exists(program)) {
+        assert_command_refused(
+            &Place::new(),
+            program,
+            &[&format!("'{program}'"), "set-user-ID", "run what it would run"],
+        );
+    }
+    let mut place = Place::new();
+    place.add("script", "#!/usr/bin/env passwd\n", 0o755);
+    if exists("passwd") {
+        assert_command_refused(&place, "./script", &["set-user-ID"]);
+    }
+}
+
+#[test]
+fn what_is_neither_elf_nor_a_script_is_refused() {
+    let mut place = Place::new();
+    place.add("text", "echo hello\n", 0o755);
+    assert_command_refused(&place, "./text", &["'./text'", "neither an ELF executable nor a script", "sh FILE"]);
+}
+
+#[test]
+fn an_executable_of_another_architecture_is_refused() {
+    let mut place = Place::new();
+    let mut foreign = std::fs::read("/bin/sh").unwrap();
+    foreign[18..20].copy_from_slice(&243_u16.to_le_bytes());
+    place.add("foreign", foreign, 0o755);
+    assert_command_refused(&place, "./foreign", &["built for riscv64", std::env::consts::ARCH]);
+}
+
+#[test]
+fn a_cache_directory_that_cannot_be_trusted_is_passed_over() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let cache = place.path("cache");
+    std::fs::create_dir_all(cache.join("profile-recorder")).unwrap();
+    std::fs::set_permissions(cache.join("profile-recorder"), PermissionsExt::from_mode(0o777)).unwrap();
+    let output = place.command(&["stat", "--", "true"]).env("XDG_CACHE_HOME", &cache).output().unwrap();
+    assert_eq!(std::fs::read_dir(cache.join("profile-recorder")).unwrap().count(), 0);
+    // It went to the next: the home directory's.
+    assert!(place.path("../home/.cache/profile-recorder").is_dir(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for (arguments, said) in [
+        (&["--version"][..], concat!("profrec ", env!("CARGO_PKG_VERSION"))),
+        (&["--help"], "Examples:"),
+        (&["record", "--help"], "--mode allocs"),
+        (&["stat", "--help"], "--json"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_profrec")).args(arguments).output().unwrap();
+        assert!(output.status.success());
+        assert!(String::from_utf8(output.stdout).unwrap().contains(said), "{arguments:?}");
+    }
+}

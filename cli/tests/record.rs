@@ -1,0 +1,209 @@
+//! `profrec record` leaves the command as it was, and writes what it did.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+use support::{Place, Ran, collapsed_total, text};
+
+/// Calls malloc a known number of times in a function of its own, then does as told.
+const VICTIM: &str = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+__attribute__((noinline)) void allocate(int n) {
+    for (int i = 0; i < n; i++) { void *volatile p = malloc(100); free(p); }
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) void spin(void) {
+    for (volatile unsigned long i = 0; i < 300000000; i++) { }
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    allocate(1000);
+    if (!strcmp(how, "spin")) spin();
+    if (!strcmp(how, "exit")) return 42;
+    if (!strcmp(how, "_exit")) _exit(43);
+    if (!strcmp(how, "abort")) abort();
+    if (!strcmp(how, "kill")) kill(getpid(), SIGKILL);
+    if (!strcmp(how, "segv")) *(volatile int *)8 = 1;
+    if (!strcmp(how, "pipe")) { signal(SIGPIPE, SIG_DFL); raise(SIGPIPE); }
+    if (!strcmp(how, "fork")) {
+        if (fork() == 0) { allocate(500); _exit(0); }
+        int status; wait(&status);
+    }
+    return 0;
+}
+"#;
+
+fn place_with_victim() -> Place {
+    let mut place = Place::new();
+    place.compile("victim", VICTIM, &["-O1", "-g"]);
+    place
+}
+
+#[test]
+fn every_allocation_is_in_the_profile() {
+    let place = place_with_victim();
+    let ran = place.run(&["record", "--mode", "allocs", "-o", "a.folded", "--", "./victim"]);
+    ran.assert_code(0);
+    assert_eq!(collapsed_total(place.path("a.folded"), "allocate"), 1000);
+    assert!(ran.stderr.contains("in 1 process") && ran.stderr.contains("wrote a.folded"), "{}", ran.stderr);
+    assert_eq!(place.new_files(), ["a.folded"]);
+    place.assert_no_store_left();
+}
+
+#[test]
+fn cpu_time_is_where_it_was_spent() {
+    let place = place_with_victim();
+    place.run(&["record", "--hz", "999", "-o", "a.folded", "--", "./victim", "spin"]).assert_code(0);
+    let (spin, all) = (collapsed_total(place.path("a.folded"), "spin"), collapsed_total(place.path("a.folded"), ""));
+    assert!(spin * 10 > all * 9 && all > 50_000_000, "{spin} of {all} ns");
+}
+
+#[test]
+fn exit_code_and_standard_streams_pass_through() {
+    let place = Place::new();
+    let script = "read line; echo \"out $line\"; echo err >&2; exit 3";
+    let mut command = place.command(&["record", "--quiet", "-o", "a.folded", "--", "sh", "-c", script]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"in\n").unwrap();
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    ran.assert_code(3);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out in\n", "err\n"));
+    assert_eq!(place.new_files(), ["a.folded"]);
+}
+
+#[test]
+fn an_end_of_any_kind_is_passed_on_and_leaves_a_whole_profile() {
+    let place = place_with_victim();
+    let ends = [
+        ("exit", Some(42), None),
+        ("_exit", Some(43), None),
+        ("abort", None, Some(6)),
+        ("kill", None, Some(9)),
+        ("segv", None, Some(11)),
+        ("pipe", None, Some(13)),
+    ];
+    for (how, code, signal) in ends {
+        let ran = place.run(&["record", "--mode", "allocs", "-o", "a.folded", "--", "./victim", how]);
+        assert_eq!((ran.code, ran.signal), (code, signal), "{how}: {}", ran.stderr);
+        assert_eq!(collapsed_total(place.path("a.folded"), "allocate"), 1000, "{how}");
+        fs::remove_file(place.path("a.folded")).unwrap();
+        place.assert_no_store_left();
+    }
+}
+
+#[test]
+fn children_are_followed_unless_told_otherwise() {
+    let place = place_with_victim();
+    let ran = place.run(&["record", "--mode", "allocs", "-o", "a.folded", "--", "./victim", "fork"]);
+    assert!(ran.stderr.contains("in 2 processes"), "{}", ran.stderr);
+    assert_eq!(collapsed_total(place.path("a.folded"), "allocate"), 1500);
+    let ran = place.run(&["record", "--mode", "allocs", "--no-follow", "-o", "b.folded", "--", "./victim", "fork"]);
+    assert!(ran.stderr.contains("in 1 process"), "{}", ran.stderr);
+    assert_eq!(collapsed_total(place.path("b.folded"), "allocate"), 1000);
+    // A shell that starts a program, and one that becomes it.
+    for (script, follow, no_follow) in [("./victim; true", 1000, 0), ("exec ./victim", 1000, 1000)] {
+        place.run(&["record", "--mode", "allocs", "-o", "c.folded", "--", "sh", "-c", script]).assert_code(0);
+        assert_eq!(collapsed_total(place.path("c.folded"), "allocate"), follow, "{script}");
+        place
+            .run(&["record", "--mode", "allocs", "--no-follow", "-o", "d.folded", "--", "sh", "-c", script])
+            .assert_code(0);
+        assert_eq!(collapsed_total(place.path("d.folded"), "allocate"), no_follow, "{script}");
+    }
+}
+
+#[test]
+fn each_mode_has_files_of_its_own() {
+    let place = place_with_victim();
+    let ran = place.run(&[
+        "record",
+        "--mode",
+        "cpu,allocs,heap",
+        "-o",
+        "a.pb.gz",
+        "-o",
+        "a.folded",
+        "--",
+        "./victim",
+        "spin",
+    ]);
+    ran.assert_code(0);
+    let files = ["a.allocs.folded", "a.allocs.pb.gz", "a.cpu.folded", "a.cpu.pb.gz", "a.heap.folded", "a.heap.pb.gz"];
+    assert_eq!(place.new_files(), files);
+    for file in files {
+        assert!(ran.stderr.contains(file), "{}", ran.stderr);
+    }
+    assert_eq!(collapsed_total(place.path("a.allocs.folded"), "allocate"), 1000);
+    assert_eq!(collapsed_total(place.path("a.heap.folded"), "allocate"), 0, "all of them were freed");
+}
+
+#[test]
+fn every_format_is_written() {
+    let place = place_with_victim();
+    let begins: [(&str, &[u8]); 8] = [
+        ("a.svg", b"<?xml"),
+        ("a.html", b"<!"),
+        ("a.pb.gz", b"\x1f\x8b"),
+        ("a.pprof", b"\x1f\x8b"),
+        ("a.perf", b""),
+        ("a.folded", b""),
+        ("a.collapsed", b""),
+        ("a.json", b"{"),
+    ];
+    let mut arguments = vec!["record", "--mode", "allocs"];
+    begins.iter().for_each(|(file, _)| arguments.extend(["-o", *file]));
+    place.run(&[&arguments[..], &["--", "./victim"]].concat()).assert_code(0);
+    for (file, begin) in begins {
+        let content = fs::read(place.path(file)).unwrap();
+        assert!(content.len() > 100 && content.starts_with(begin), "{file}");
+    }
+}
+
+#[test]
+fn the_command_sees_no_file_of_the_recording_and_the_old_one_until_the_end() {
+    let mut place = Place::new();
+    place.add("a.folded", "before", 0o640);
+    let ran =
+        place.run(&["record", "--quiet", "-o", "a.folded", "-o", "b.svg", "--", "sh", "-c", "ls -A; cat a.folded"]);
+    ran.assert_code(0);
+    assert_eq!(ran.stdout, "a.folded\nbefore");
+    assert_ne!(text(place.path("a.folded")), "before");
+    assert_eq!(place.new_files(), ["b.svg"]);
+}
+
+#[test]
+fn a_command_that_nothing_was_recorded_of_is_a_failure_that_says_why() {
+    let place = Place::new();
+    let Some(loader) =
+        ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"].into_iter().find(|l| fs::exists(l).unwrap())
+    else {
+        return;
+    };
+    // The loader lists what it would load, and runs nothing of it.
+    let ran = place.run(&["record", "-o", "a.svg", "--", loader, "--list", "/bin/sh"]);
+    ran.assert_code(1);
+    assert!(ran.stderr.starts_with("error: nothing was recorded") && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    assert_eq!(place.new_files(), [""; 0]);
+    let ran = place.run(&["record", "-o", "a.svg", "--", loader, "--list", "/no/such/file"]);
+    assert_eq!(ran.code, Some(127), "the command's own code stays: {}", ran.stderr);
+}
+
+#[test]
+fn a_preload_library_of_the_user_stays_loaded() {
+    let mut place = place_with_victim();
+    let source = "#include <stdio.h>\n__attribute__((constructor)) void c(void) { puts(\"loaded\"); fflush(stdout); }";
+    let library = place.compile("user.so", source, &["-shared", "-fPIC"]);
+    let mut command = place.command(&["record", "--mode", "allocs", "--quiet", "-o", "a.folded", "--", "./victim"]);
+    // It is loaded into profrec too, which prints the first line.
+    let ran = Ran::of(command.env("LD_PRELOAD", library).output().unwrap());
+    assert_eq!(ran.stdout, "loaded\nloaded\n");
+    assert_eq!(collapsed_total(place.path("a.folded"), "allocate"), 1000);
+}

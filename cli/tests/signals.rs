@@ -1,0 +1,123 @@
+//! Signals mean the command.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+use support::{Place, Ran};
+
+/// Starts a shell script that says `ready`, and waits until it has.
+fn start(place: &Place, script: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut command = place.command(&["record", "--quiet", "-o", "a.folded", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, stdout)
+}
+
+fn send(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+}
+
+fn end(child: Child, mut stdout: BufReader<ChildStdout>) -> Ran {
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    Ran { stdout: rest, ..Ran::of(child.wait_with_output().unwrap()) }
+}
+
+/// The state letter of a process, and its only child.
+fn state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+fn only_child(pid: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.trim().parse().unwrap()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_signal_to_profrec_reaches_the_command_which_decides() {
+    use rustix::process::Signal;
+    for (name, signal) in [
+        ("INT", Signal::INT),
+        ("TERM", Signal::TERM),
+        ("HUP", Signal::HUP),
+        ("QUIT", Signal::QUIT),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+        ("WINCH", Signal::WINCH),
+    ] {
+        let place = Place::new();
+        let script = format!("trap 'echo got; exit 7' {name}; echo ready; while :; do sleep 0.01; done");
+        let (child, stdout) = start(&place, &script);
+        send(&child, signal);
+        let ran = end(child, stdout);
+        ran.assert_code(7);
+        assert_eq!(ran.stdout, "got\n", "{name}");
+        assert_eq!(place.new_files(), ["a.folded"]);
+        place.assert_no_store_left();
+    }
+}
+
+#[test]
+fn a_command_that_dies_of_the_signal_takes_profrec_with_it_after_the_profile_is_written() {
+    let place = Place::new();
+    let (child, stdout) = start(&place, "echo ready; exec sleep 60");
+    send(&child, rustix::process::Signal::TERM);
+    assert_eq!(end(child, stdout).signal, Some(15));
+    assert_eq!(place.new_files(), ["a.folded"]);
+    place.assert_no_store_left();
+}
+
+#[test]
+fn stopping_and_continuing_profrec_stops_and_continues_the_command() {
+    use rustix::process::Signal;
+    let place = Place::new();
+    let (child, stdout) = start(&place, "trap 'exit 8' TERM; echo ready; while :; do sleep 0.01; done");
+    let command = only_child(child.id());
+    send(&child, Signal::TSTP);
+    wait_until("both stop", || state(child.id()) == 'T' && state(command) == 'T');
+    send(&child, Signal::CONT);
+    wait_until("both continue", || state(child.id()) != 'T' && state(command) != 'T');
+    send(&child, Signal::TERM);
+    end(child, stdout).assert_code(8);
+}
+
+#[test]
+fn what_the_command_sends_to_its_parent_does_not_come_back() {
+    let place = Place::new();
+    let script = "trap 'echo got' USR1; echo ready; kill -USR1 $PPID; sleep 0.2; echo end";
+    let (child, stdout) = start(&place, script);
+    let ran = end(child, stdout);
+    ran.assert_code(0);
+    assert_eq!(ran.stdout, "end\n");
+}
+
+#[test]
+fn the_command_ignores_and_blocks_what_it_would_without_profrec() {
+    let place = Place::new();
+    let masks = "grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status";
+    let profrec = env!("CARGO_BIN_EXE_profrec");
+    let under = |prefix: &str| {
+        let script = format!("trap '' HUP USR1 TSTP; {prefix} {masks}");
+        let mut command = place.command(&[]);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        shell.current_dir(command.get_current_dir().unwrap());
+        let _ = &mut command;
+        Ran::of(shell.output().unwrap()).stdout
+    };
+    assert_eq!(under(&format!("{profrec} stat -o counts.txt --")), under(""));
+}

@@ -1,0 +1,46 @@
+//! inferno's `collapse-perf` reads our `perf script` text and comes to the same numbers.
+
+mod support;
+
+use inferno::collapse::Collapse;
+use inferno::collapse::perf::{Folder, Options as FolderOptions};
+use profile_recorder_profile::decode::{self, Limits};
+use profile_recorder_profile::{Frame, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode};
+use support::encoded;
+
+fn collapsed(of: &(Profile, Symbols), column: usize) -> Profile {
+    let text = encoded(encode::perf::encode, of, &Options { sample_type: Some(column), ..Options::default() });
+    let mut folded = Vec::new();
+    Folder::from(FolderOptions::default()).collapse(&text[..], &mut folded).unwrap();
+    decode::collapsed::decode(&folded, SampleType::new("any", "unit"), Limits::default()).unwrap()
+}
+
+#[test]
+fn inferno_adds_our_periods_up_to_our_totals() {
+    for of in [support::cpu(), support::heap(), support::large(2000, 100)] {
+        for column in 0..of.0.sample_types.len() {
+            assert_eq!(collapsed(&of, column).total(0), of.0.total(column), "{:?}", of.0.sample_types[column]);
+        }
+    }
+}
+
+#[test]
+fn readers_that_count_entries_get_the_number_of_samples() {
+    let (mut profile, symbols) = support::cpu();
+    profile.events.clear();
+    let text = String::from_utf8(encoded(encode::perf::encode, &(profile.clone(), symbols), &Options::default())).unwrap();
+    assert_eq!(text.lines().filter(|line| line.ends_with("cpu-clock: ")).count() as i64, profile.total(0));
+}
+
+#[test]
+fn no_thread_name_misleads_the_reader() {
+    for name in ["12", "12/34", "a 3 b", "7 8", "", "# note", "tokio:worker", "x\ny", "worker é", "(comm)"] {
+        let mut profile = Profile::new(vec![SampleType::new("cpu", "nanoseconds")]);
+        profile.threads = vec![Thread { pid: 1, tid: 2, name: name.into(), ..Thread::default() }];
+        let stack = profile.stacks.intern([Frame::named("main")]);
+        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: vec![], values: vec![5] });
+        let read = collapsed(&(profile, Symbols::new()), 0);
+        assert_eq!(read.total(0), 5, "{name}");
+        assert_eq!(read.stacks.frame(read.samples[0].stack), Some(&Frame::named("main")), "{name}");
+    }
+}

@@ -1,0 +1,167 @@
+//! The registry directory: one small file for each server of this user, so that clients find them.
+//!
+//! `$XDG_RUNTIME_DIR/profile-recorder/PID.json`, or `/tmp/profile-recorder-UID/PID.json`: pid, executable, URL and start of
+//! the process (clock ticks since boot, as in `/proc/PID/stat`, which tells it from a later process with the same pid).
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+/// What the file says.
+#[derive(Debug, Serialize)]
+struct Entry<'a> {
+    pid: u32,
+    exe: String,
+    url: &'a str,
+    start: u64,
+}
+
+/// A server's file; removed on drop.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    path: PathBuf,
+    number: u32,
+}
+
+/// Numbers of this process's servers: the first one's file is `PID.json`, further ones are `PID-N.json`.
+static NUMBERS_TAKEN: AtomicU64 = AtomicU64::new(0);
+
+impl Registered {
+    /// Makes the server at `url` known to this user's clients.
+    pub(crate) fn new(url: &str) -> io::Result<Self> {
+        Self::new_in(&directory(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).as_deref()), url)
+    }
+
+    pub(crate) fn new_in(directory: &Path, url: &str) -> io::Result<Self> {
+        make_private(directory)?;
+        let number = take_number().ok_or_else(|| io::Error::other("this process has 64 servers already"))?;
+        let pid = std::process::id();
+        let name = if number == 0 { format!("{pid}.json") } else { format!("{pid}-{number}.json") };
+        let registered = Self { path: directory.join(name), number };
+        let exe = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
+        let entry = Entry { pid, exe, url, start: start_ticks().unwrap_or(0) };
+        write_whole(&registered.path, &serde_json::to_vec(&entry)?)?;
+        Ok(registered)
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        NUMBERS_TAKEN.fetch_and(!(1 << self.number), Ordering::Relaxed);
+    }
+}
+
+fn take_number() -> Option<u32> {
+    let free = |taken: u64| taken.trailing_ones();
+    let mark = |taken: u64| 1_u64.checked_shl(free(taken)).map(|bit| taken | bit);
+    NUMBERS_TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, mark).ok().map(free)
+}
+
+/// The directory, with the value of `XDG_RUNTIME_DIR`. Only an absolute path to a directory counts.
+pub(crate) fn directory(runtime_dir: Option<&Path>) -> PathBuf {
+    match runtime_dir.filter(|path| path.is_absolute() && path.is_dir()) {
+        Some(runtime_dir) => runtime_dir.join("profile-recorder"),
+        None => PathBuf::from(format!("/tmp/profile-recorder-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+/// Creates the directory for this user alone; one that others could have prepared is refused.
+fn make_private(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let metadata = directory.symlink_metadata()?;
+    let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", directory.display())));
+    if !metadata.is_dir() {
+        return refuse("is not a directory");
+    }
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return refuse("belongs to another user");
+    }
+    if metadata.permissions().mode() & 0o077 != 0 {
+        // It is ours, so nobody else can put a link in its place.
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Readers see the whole file or none.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("json.new");
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(bytes).and_then(|()| fs::rename(&new, path)).inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
+/// When this process started, in clock ticks since boot.
+fn start_ticks() -> Option<u64> {
+    start_ticks_of(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+fn start_ticks_of(stat: &str) -> Option<u64> {
+    // The name in parentheses may contain anything; field 22 is the 20th after it.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_a_private_file_while_it_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = dir.path().join("profile-recorder");
+        let first = Registered::new_in(&registry, "unix:///a \"b\".sock").unwrap();
+        let second = Registered::new_in(&registry, "http://127.0.0.1:1").unwrap();
+        assert_ne!(first.path(), second.path());
+        assert_eq!(registry.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(first.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let entry: serde_json::Value = serde_json::from_slice(&fs::read(first.path()).unwrap()).unwrap();
+        assert_eq!(entry["pid"], std::process::id());
+        assert_eq!(entry["url"], "unix:///a \"b\".sock");
+        assert!(entry["start"].as_u64().unwrap() > 0);
+        assert!(entry["exe"].as_str().unwrap().starts_with('/'));
+        drop((first, second));
+        assert_eq!(fs::read_dir(&registry).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_closed_and_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = dir.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        make_private(&open).unwrap();
+        assert_eq!(open.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&open, &link).unwrap();
+        assert!(make_private(&link).is_err());
+    }
+
+    #[test]
+    fn the_runtime_directory_is_used_if_there_is_one() {
+        assert_eq!(directory(Some(Path::new("/proc"))), Path::new("/proc/profile-recorder"));
+        for unusable in [None, Some(Path::new("")), Some(Path::new("proc")), Some(Path::new("/does/not/exist"))] {
+            assert!(directory(unusable).starts_with("/tmp"), "{unusable:?}");
+        }
+    }
+
+    #[test]
+    fn the_start_is_found_behind_any_name() {
+        let stat = format!("7 (a) b) S {} 4711 0", (4..=21).map(|i| i.to_string()).collect::<Vec<_>>().join(" "));
+        assert_eq!(start_ticks_of(&stat), Some(4711));
+        assert_eq!(start_ticks_of("junk"), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! What a server shall be, before it is one.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::recording::{Recording, ThisProcess};
+use super::thread::{self, Setup};
+use super::{Server, StartError};
+use crate::config::{Address, AllocInterval, Config, Mistake, Token};
+use crate::log::{self, log};
+
+/// Configures a [`Server`]. Mistakes are kept until it is started.
+#[derive(Clone)]
+#[must_use = "nothing happens before the server is started"]
+pub struct ServerBuilder {
+    address: Option<Address>,
+    token: Option<Token>,
+    show_arguments: bool,
+    register: bool,
+    alloc_interval: AllocInterval,
+    mistakes: Vec<Mistake>,
+    recording: Arc<dyn Recording>,
+}
+
+impl ServerBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            address: None,
+            token: None,
+            show_arguments: true,
+            register: true,
+            alloc_interval: AllocInterval::default(),
+            mistakes: Vec::new(),
+            recording: Arc::new(ThisProcess),
+        }
+    }
+
+    pub(super) fn from_env() -> Self {
+        let (config, mistakes) = Config::from_env();
+        log::set_level(config.log);
+        let Config { address, token, alloc_interval, .. } = config;
+        Self { address, token, alloc_interval, mistakes, ..Self::new() }
+    }
+
+    /// Listens at this URL, as [`Server::bind`] says.
+    pub fn bind(mut self, url: &str) -> Self {
+        match url.parse() {
+            Ok(address) => self.address = Some(address),
+            Err(error) => self.mistakes.push(Mistake::new("URL", url, ToString::to_string(&error))),
+        }
+        self
+    }
+
+    /// Asks every request for this bearer token. An address other than loopback needs one.
+    pub fn token(mut self, token: &str) -> Self {
+        match Token::new(token) {
+            Ok(token) => self.token = Some(token),
+            Err(error) => self.mistakes.push(Mistake::without_value("token", error.to_string())),
+        }
+        self
+    }
+
+    /// Mean bytes between sampled allocations, from the start of the server; `None` for no sampling. The default is 512 KiB; 1 is every
+    /// allocation.
+    pub fn alloc_interval(mut self, bytes: Option<NonZeroU64>) -> Self {
+        self.alloc_interval = bytes.map_or(AllocInterval::Off, AllocInterval::Bytes);
+        self
+    }
+
+    /// Whether `/debug/pprof/cmdline` answers with the arguments (as Go does, and by default) or with the program's name alone.
+    pub fn show_arguments(mut self, show: bool) -> Self {
+        self.show_arguments = show;
+        self
+    }
+
+    /// Whether a file in the registry directory tells this user's tools of the server. The default is yes.
+    pub fn register(mut self, register: bool) -> Self {
+        self.register = register;
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) fn recording(mut self, recording: Arc<dyn Recording>) -> Self {
+        self.recording = recording;
+        self
+    }
+
+    /// Starts the server on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// If no address was given, anything given is not understood, or the address cannot be listened on.
+    pub fn start(self) -> Result<Server, StartError> {
+        if !self.mistakes.is_empty() {
+            return Err(StartError::mistakes(&self.mistakes));
+        }
+        let address = self.address.ok_or_else(StartError::not_requested)?;
+        thread::start(Setup {
+            address,
+            token: self.token,
+            show_arguments: self.show_arguments,
+            register: self.register,
+            alloc_interval: self.alloc_interval,
+            recording: self.recording,
+        })
+    }
+
+    /// Starts the server if one was asked for. What is wrong is said on stderr, a line for each mistake, and the application goes on
+    /// without.
+    #[must_use = "the server stops when this is dropped"]
+    pub fn start_or_warn(self) -> Option<Server> {
+        if !self.mistakes.is_empty() {
+            for mistake in &self.mistakes {
+                log!(Error, "not started: {mistake}");
+            }
+            return None;
+        }
+        match self.start() {
+            Ok(server) => Some(server),
+            Err(error) if error.is_not_requested() => {
+                log!(Debug, "{error}");
+                None
+            }
+            Err(error) => {
+                log!(Error, "not started: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerBuilder")
+            .field("address", &self.address)
+            .field("token", &self.token)
+            .field("mistakes", &self.mistakes)
+            .finish_non_exhaustive()
+    }
+}

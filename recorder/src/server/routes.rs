@@ -1,0 +1,186 @@
+//! Which path answers what.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::{Method, Request, StatusCode};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::access::Access;
+use super::answer::{self, Answer};
+use super::order::Order;
+use super::problem::Problem;
+use super::query::Query;
+use super::recording::{self, Recording};
+use super::{pages, sample, stats};
+use crate::log::log;
+use crate::mode::Mode;
+
+/// Largest body of `POST /sample`.
+const MAX_BODY: usize = 64 * 1024;
+/// Largest body of `POST /debug/pprof/symbol`: `go tool pprof` sends every address of a profile at once.
+const MAX_SYMBOL_BODY: usize = 1024 * 1024;
+/// Within this time a body must have arrived.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+const GET: &str = "GET, HEAD";
+const POST: &str = "POST";
+const GET_POST: &str = "GET, HEAD, POST";
+
+/// Answers the requests of one server.
+pub(super) struct Service {
+    recording: Arc<dyn Recording>,
+    access: Access,
+    url: String,
+    show_arguments: bool,
+    stop: watch::Receiver<bool>,
+}
+
+impl Service {
+    pub(super) fn new(
+        recording: Arc<dyn Recording>,
+        access: Access,
+        url: String,
+        show_arguments: bool,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self { recording, access, url, show_arguments, stop }
+    }
+
+    /// The wish that the server stop.
+    pub(super) fn stop(&self) -> watch::Receiver<bool> {
+        self.stop.clone()
+    }
+
+    /// Answers one request; dropping the future ends what it started.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let answer = match self.access.check(&request) {
+            Ok(()) => self.route(request).await,
+            Err(problem) => Err(problem),
+        };
+        let answer = answer.unwrap_or_else(Problem::into_answer);
+        log!(Debug, "{method} {path:?}: {}", answer.status().as_u16());
+        answer
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Problem> {
+        let method = request.method().clone();
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        match path.as_str() {
+            "/" if method == Method::POST => self.sample(request).await,
+            "/" => allow(&method, GET_POST).map(|()| answer::html(pages::start(&self.url))),
+            "/sample" | "/samples" => {
+                allow(&method, POST)?;
+                self.sample(request).await
+            }
+            "/health" => allow(&method, GET).map(|()| answer::text(StatusCode::OK, "OK")),
+            "/alloc/stats" => {
+                allow(&method, GET)?;
+                Ok(answer::json(stats::json(&self.recording.counts())))
+            }
+            "/debug/pprof" => {
+                allow(&method, GET)?;
+                let mark = if query.is_empty() { "" } else { "?" };
+                Ok(answer::redirect(&format!("/debug/pprof/{mark}{query}")))
+            }
+            "/debug/pprof/" => {
+                allow(&method, GET)?;
+                Ok(answer::html(pages::index(&self.recording.counts())))
+            }
+            "/debug/pprof/cmdline" => {
+                allow(&method, GET)?;
+                Ok(answer::text(StatusCode::OK, self.command_line()))
+            }
+            "/debug/pprof/symbol" => {
+                allow(&method, GET_POST)?;
+                let addresses = match method {
+                    Method::POST => body(request, MAX_SYMBOL_BODY).await?,
+                    _ => Bytes::from(query),
+                };
+                symbol(&addresses).await
+            }
+            _ => match path.strip_prefix("/debug/pprof/").map(|name| (name, mode_of_path(name))) {
+                Some((name, Some(mode))) => {
+                    allow(&method, GET)?;
+                    let order = Query::parse(&query)?.order(name, mode)?;
+                    if method == Method::HEAD { Ok(recording::headers_only(&order)) } else { self.record(order).await }
+                }
+                Some((_, None)) => Err(Problem::NotFound(format!("Unknown profile\n\n{}", pages::help(&self.url)))),
+                None => Err(Problem::NotFound(format!("404 page not found\n\n{}", pages::help(&self.url)))),
+            },
+        }
+    }
+
+    async fn sample(&self, request: Request<Incoming>) -> Result<Answer, Problem> {
+        let body = body(request, MAX_BODY).await?;
+        self.record(sample::order(&body)?).await
+    }
+
+    async fn record(&self, order: Order) -> Result<Answer, Problem> {
+        log!(Info, "recording {}", order.request.mode);
+        recording::answer(&self.recording, order, self.stop()).await
+    }
+
+    /// The arguments joined by NUL, as Go answers.
+    fn command_line(&self) -> Vec<u8> {
+        let mut line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+        if !self.show_arguments {
+            line.truncate(line.iter().position(|byte| *byte == 0).unwrap_or(line.len()));
+        }
+        while line.last() == Some(&0) {
+            line.pop();
+        }
+        line
+    }
+}
+
+/// What the last part of a path below `/debug/pprof/` measures.
+fn mode_of_path(name: &str) -> Option<Mode> {
+    if name == "profile" { Some(Mode::Cpu) } else { Mode::from_name(name) }
+}
+
+fn allow(method: &Method, allow: &'static str) -> Result<(), Problem> {
+    if allow.split(", ").any(|allowed| allowed == method.as_str()) {
+        Ok(())
+    } else {
+        Err(Problem::MethodNotAllowed { allow })
+    }
+}
+
+async fn body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Problem> {
+    let too_large = Problem::TooLarge { limit };
+    if request.body().size_hint().lower() > limit as u64 {
+        return Err(too_large);
+    }
+    let body = timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await;
+    match body.map_err(|_| Problem::BodyTimeout)? {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large),
+        Err(_) => Err(Problem::BadRequest("the request body is cut off or malformed".to_owned())),
+    }
+}
+
+/// `0xA+0xB` to lines `0xA name`, as Go answers; what is not an address or has no name is left out.
+async fn symbol(addresses: &[u8]) -> Result<Answer, Problem> {
+    let addresses: Vec<u64> = addresses.split(|byte| *byte == b'+').filter_map(address).collect();
+    let mut text = "num_symbols: 1\n".to_owned();
+    if !addresses.is_empty() {
+        let names = recording::names(addresses.clone()).await?;
+        for (address, name) in addresses.iter().zip(names) {
+            if let Some(name) = name {
+                text.push_str(&format!("{address:#x} {name}\n"));
+            }
+        }
+    }
+    Ok(answer::text(StatusCode::OK, text))
+}
+
+fn address(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    u64::from_str_radix(text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?, 16).ok()
+}
