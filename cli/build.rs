@@ -19,7 +19,8 @@ fn main() {
     println!("cargo::rerun-if-env-changed={READY_MADE}");
     println!("cargo::rerun-if-changed=build.rs");
     let library = match env::var_os(READY_MADE) {
-        Some(path) => PathBuf::from(path),
+        // Relative to the directory of this package.
+        Some(path) => variable("CARGO_MANIFEST_DIR").join(path),
         None => build(),
     };
     println!("cargo::rerun-if-changed={}", library.display());

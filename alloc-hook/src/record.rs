@@ -5,7 +5,7 @@ use crate::live::{self, Allocation};
 use crate::sampling;
 use capture::rules::Context;
 use capture::thread::{self, Current, Inside, ThreadState};
-use capture::{region, walk};
+use capture::{modules, region, walk};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use layout::{AllocValues, ChunkKind, Frame, Function, Lost, OBJECTS_FRACTION_BITS, Pseudo, Root};
 use unwind::FrameAddress;
@@ -47,6 +47,9 @@ pub(crate) fn allocated(function: Function, address: *mut u8, size: usize, from:
     match thread::current() {
         Current::Known(thread) => {
             thread.count(function, size as u64);
+            if modules::is_refresh_requested() {
+                refresh(thread);
+            }
             let interval = INTERVAL.load(Ordering::Relaxed);
             if interval != 0 && !address.is_null() {
                 let (at, registers) = from();
@@ -55,6 +58,14 @@ pub(crate) fn allocated(function: Function, address: *mut u8, size: usize, from:
         }
         Current::Ignored => {}
         Current::Unregistered => unregistered(function, size as u64),
+    }
+}
+
+/// A tick came upon code that was loaded since: a hook may do what its handler may not.
+#[cold]
+fn refresh(thread: &ThreadState) {
+    if let Some(_inside) = thread.enter() {
+        modules::refresh_on_request();
     }
 }
 

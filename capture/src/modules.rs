@@ -115,6 +115,29 @@ pub fn is_stale() -> bool {
     STALE.load(Ordering::Relaxed) != 0
 }
 
+/// Raised by a handler that came upon code it knows nothing of: somebody outside a handler shall look.
+static WANTED: AtomicU32 = AtomicU32::new(0);
+
+/// Asks for [`refresh_on_request`], from a handler.
+pub fn request_refresh() {
+    WANTED.store(1, Ordering::Release);
+}
+
+/// Whether a handler asked for a refresh.
+#[inline(always)]
+pub fn is_refresh_requested() -> bool {
+    WANTED.load(Ordering::Relaxed) != 0
+}
+
+/// Reads the list of mappings and builds what tables are missing, for handlers. Not in a handler.
+#[cold]
+pub fn refresh_on_request() {
+    if WANTED.swap(0, Ordering::AcqRel) != 0 {
+        refresh();
+        ensure_tables();
+    }
+}
+
 fn entries() -> &'static [Entry] {
     let base = ENTRIES.load(Ordering::Acquire);
     if base.is_null() {

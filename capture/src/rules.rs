@@ -11,7 +11,8 @@ use crate::modules::{self, Found, Lookup};
 use crate::syscall;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use layout::ModuleIndex;
-use unwind::Rule;
+use unwind::arch::rule_from_code;
+use unwind::{FrameAddress, Memory, Rule};
 
 const SLOTS_LOG2: u32 = 16;
 const SLOTS: usize = 1 << SLOTS_LOG2;
@@ -64,16 +65,17 @@ fn slot(address: u64) -> Option<&'static Slot> {
     Some(unsafe { &*base.add(index as usize) })
 }
 
-/// Rule and module of the code at a lookup address (see [`unwind::FrameAddress::for_lookup`]).
+/// Rule and module of the code at an address.
 #[inline]
-pub fn resolve(address: u64, context: Context) -> Resolved {
+pub fn resolve(at: FrameAddress, context: Context) -> Resolved {
+    let address = at.for_lookup();
     if let Some(slot) = slot(address) {
         let value = slot.value.load(Ordering::Relaxed);
         if slot.check.load(Ordering::Relaxed) ^ value == address {
             return unpack(value);
         }
     }
-    resolve_slow(address, context)
+    resolve_slow(at, context)
 }
 
 fn unpack(value: u64) -> Resolved {
@@ -81,17 +83,25 @@ fn unpack(value: u64) -> Resolved {
 }
 
 #[cold]
-fn resolve_slow(address: u64, context: Context) -> Resolved {
-    let unknown = Resolved { rule: Rule::NONE, module: ModuleIndex::NONE };
+fn resolve_slow(at: FrameAddress, context: Context) -> Resolved {
+    let address = at.for_lookup();
     for attempt in 0..2 {
         match modules::find(address) {
             Found::Module(module) => {
                 let mut found = modules::lookup(module, address);
-                if found == Lookup::NotBuilt && context == Context::Hook {
+                if found == Lookup::NotBuilt {
+                    if context == Context::Handler {
+                        modules::request_refresh();
+                        return Resolved { rule: Rule::NO_TABLE, module };
+                    }
                     modules::ensure_table(module);
                     found = modules::lookup(module, address);
                 }
-                let Lookup::Rule(rule) = found else { return Resolved { rule: Rule::NONE, module } };
+                let rule = match found {
+                    Lookup::Rule(rule) if !rule.is_none() => rule,
+                    // A gap in the table: linkers describe neither every procedure linkage table nor the first instructions of a program.
+                    _ => rule_from_code(at, &mut Code).unwrap_or(Rule::NO_TABLE),
+                };
                 let value = (rule.to_bits() << 16) | u64::from(module.get());
                 if let Some(slot) = slot(address) {
                     slot.check.store(address ^ value, Ordering::Relaxed);
@@ -99,17 +109,31 @@ fn resolve_slow(address: u64, context: Context) -> Resolved {
                 }
                 return Resolved { rule, module };
             }
-            Found::Anonymous => return Resolved { rule: trampoline(address), module: ModuleIndex::NONE },
-            Found::Nowhere => {
-                if attempt == 0 && context == Context::Hook && worth_a_refresh(address) {
-                    modules::refresh();
-                } else {
-                    return unknown;
-                }
+            Found::Anonymous => {
+                // Code of a JIT compiler keeps a chain of frame pointers, or is one of the shapes that are known.
+                return Resolved { rule: rule_from_code(at, &mut Code).unwrap_or(Rule::NONE), module: ModuleIndex::NONE };
             }
+            Found::Nowhere if attempt == 0 && worth_a_refresh(address) => match context {
+                Context::Hook => modules::refresh(),
+                Context::Handler => {
+                    modules::request_refresh();
+                    break;
+                }
+            },
+            Found::Nowhere => break,
         }
     }
-    unknown
+    Resolved { rule: Rule::NO_TABLE, module: ModuleIndex::NONE }
+}
+
+/// Instructions of this process, which may vanish meanwhile.
+struct Code;
+
+impl Memory for Code {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        (syscall::copy_memory(address, &mut bytes) == bytes.len()).then(|| u64::from_le_bytes(bytes))
+    }
 }
 
 /// Whether an address in no known mapping may belong to an object that was loaded since: yes, unless it was asked for lately.
@@ -125,20 +149,6 @@ fn worth_a_refresh(address: u64) -> bool {
     }
     cell.store(page, Ordering::Relaxed);
     true
-}
-
-/// CPython's perf trampolines are eleven bytes of anonymous code: `sub rsp,8; call rcx; add rsp,8; ret`. At the return address of their call the
-/// frame is 16 bytes.
-fn trampoline(lookup: u64) -> Rule {
-    const BEFORE: [u8; 6] = [0x48, 0x83, 0xec, 0x08, 0xff, 0xd1];
-    const AFTER: [u8; 5] = [0x48, 0x83, 0xc4, 0x08, 0xc3];
-    let mut bytes = [0; 11];
-    // The lookup address is the last byte of the call.
-    if syscall::copy_memory(lookup.wrapping_sub(5), &mut bytes) != bytes.len() {
-        return Rule::NONE;
-    }
-    let is_trampoline = bytes.get(..6) == Some(&BEFORE) && bytes.get(6..) == Some(&AFTER);
-    if is_trampoline { Rule::PERF_TRAMPOLINE } else { Rule::NONE }
 }
 
 /// Forgets everything, when an object went away.

@@ -18,7 +18,7 @@ impl Rules for Cached {
 
     #[inline]
     fn lookup(&mut self, address: FrameAddress) -> (Rule, ModuleIndex) {
-        let found = rules::resolve(address.for_lookup(), self.0);
+        let found = rules::resolve(address, self.0);
         (found.rule, found.module)
     }
 }

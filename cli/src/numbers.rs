@@ -54,6 +54,7 @@ pub(crate) fn human_nanos(nanos: i64) -> String {
     match nanos as f64 {
         n if n.abs() >= 1e9 => format!("{:.2} s", n / 1e9),
         n if n.abs() >= 1e6 => format!("{:.1} ms", n / 1e6),
+        0.0 => "0 s".to_owned(),
         n => format!("{:.0} us", n / 1e3),
     }
 }

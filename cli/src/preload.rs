@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::pending::reason;
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatVfsMountFlags};
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -104,9 +104,7 @@ fn write(directory: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
     let _ = fs::unlinkat(directory, &passing, AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(fs::openat(directory, &passing, flags, Mode::RUSR)?);
-    let written = file
-        .write_all(content)
-        .and_then(|()| Ok(fs::renameat_with(directory, &passing, directory, name, RenameFlags::empty())?));
+    let written = file.write_all(content).and_then(|()| Ok(fs::renameat(directory, &passing, directory, name)?));
     if written.is_err() {
         let _ = fs::unlinkat(directory, &passing, AtFlags::empty());
     }

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(of(Mode::Allocs, &allocs, 2), "allocs: 12,345 allocations, 1.2 MiB, 1 stack in 2 processes");
         let heap = profile(&[("inuse_objects", "count"), ("inuse_space", "bytes")], &[1, 10]);
         assert_eq!(of(Mode::Heap, &heap, 1), "heap: 1 allocation live at the end, 10 B, 1 stack in 1 process");
-        assert_eq!(of(Mode::Cpu, &Profile::default(), 1), "cpu: 0 us of CPU time in 0 samples, 0 stacks in 1 process");
+        assert_eq!(of(Mode::Cpu, &Profile::default(), 1), "cpu: 0 s of CPU time in 0 samples, 0 stacks in 1 process");
     }
 
     #[test]

@@ -131,6 +131,7 @@ fn sample_cpu(mut timers: cpu::Timers, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         std::thread::park_timeout(RESCAN);
         timers.rescan();
+        capture::modules::refresh_on_request();
     }
     timers.stop(&mut TREE.lock());
 }
@@ -141,6 +142,7 @@ fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
             watch.tick();
+            capture::modules::refresh_on_request();
             // Ticks that were missed are not made up for: each look counts the time since the one before.
             next = (next + period).max(Instant::now());
         } else {

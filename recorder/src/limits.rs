@@ -118,7 +118,9 @@ mod tests {
         for (text, hz_expected) in [("1", 1), ("99", 99), ("10000", 10_000), ("0100", 100)] {
             assert_eq!(hz(text), Ok(hz_expected), "{text}");
         }
-        for text in ["", "0", "10001", "-1", "+5", "1.5", "99hz", " 9", "99999999999999999999", "nan", "0x10", "\u{663}"] {
+        for text in
+            ["", "0", "10001", "-1", "+5", "1.5", "99hz", " 9", "99999999999999999999", "nan", "0x10", "\u{663}"]
+        {
             assert!(hz(text).is_err(), "{text}");
         }
     }
@@ -128,7 +130,8 @@ mod tests {
         for (text, expected) in [("1", 1.0), ("0.25", 0.25), ("3600", 3600.0), (".5", 0.5), ("5.", 5.0)] {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }
-        for text in ["", "0", "0.0", "-1", "3600.1", "1e3", "inf", "nan", "NaN", "1s", ".", "1.2.3", "9".repeat(400).as_str()]
+        for text in
+            ["", "0", "0.0", "-1", "3600.1", "1e3", "inf", "nan", "NaN", "1s", ".", "1.2.3", "9".repeat(400).as_str()]
         {
             assert!(seconds(text).is_err(), "{text}");
         }
@@ -148,7 +151,9 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(interval(text).map(NonZeroU64::get), Ok(expected), "{text}");
         }
-        for text in ["", "0", "0KiB", "-1", "KiB", "1.5MiB", "2TiB", "18446744073709551616", "99999999TB", "1 apple", "off"] {
+        for text in
+            ["", "0", "0KiB", "-1", "KiB", "1.5MiB", "2TiB", "18446744073709551616", "99999999TB", "1 apple", "off"]
+        {
             assert!(interval(text).is_err(), "{text}");
         }
     }
@@ -172,7 +177,21 @@ mod tests {
             let nanos = time_interval(text).unwrap();
             assert!((nanos - expected).abs() < 1.0, "{text}: {nanos}");
         }
-        for text in ["", "0", "0 ms", "-5 ms", "72 min", "2 h", "1001 ms", "99 us", "10 fortnights", "ms", "1e3 us", "ten", "1,5 s"] {
+        for text in [
+            "",
+            "0",
+            "0 ms",
+            "-5 ms",
+            "72 min",
+            "2 h",
+            "1001 ms",
+            "99 us",
+            "10 fortnights",
+            "ms",
+            "1e3 us",
+            "ten",
+            "1,5 s",
+        ] {
             assert!(time_interval(text).is_err(), "{text}");
         }
     }

@@ -114,6 +114,5 @@ pub fn object_closed() {
     capture::modules::mark_stale();
 }
 
-
 pub use alloc_hook::family;
 pub use alloc_hook::own_heap::OwnHeap;

@@ -82,7 +82,8 @@ fn make_private(directory: &Path) -> io::Result<()> {
         _ => {}
     }
     let metadata = directory.symlink_metadata()?;
-    let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", directory.display())));
+    let refuse =
+        |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", directory.display())));
     if !metadata.is_dir() {
         return refuse("is not a directory");
     }

@@ -124,7 +124,8 @@ fn allocations(request: &Request, cancel: &Cancel) -> Result<Profile, SessionErr
 }
 
 fn difference(after: Option<Profile>, before: Option<Profile>, request: &Request) -> Result<Profile, SessionError> {
-    let after = after.ok_or_else(|| SessionError::Unavailable(format!("the store holds nothing of mode {}", request.mode)))?;
+    let after =
+        after.ok_or_else(|| SessionError::Unavailable(format!("the store holds nothing of mode {}", request.mode)))?;
     Ok(Profile::difference(&after, &before.unwrap_or_else(|| Profile::new(after.sample_types.clone()))))
 }
 

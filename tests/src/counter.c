@@ -19,7 +19,8 @@ static void count(int which) {
   if (!counts) {
     waiting[which]++;
     const char *path = getenv("COUNTER_FILE");
-    if (!path) return;
+    /* Not in the recorder itself, whose environment this is too. */
+    if (!path || !getenv("PROFILE_RECORDER_STORE")) return;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, 4096)) return;
     unsigned long *shared = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -32,13 +33,13 @@ static void count(int which) {
   __atomic_fetch_add(counts + which, 1, __ATOMIC_RELAXED);
 }
 
-#define NEXT(type, name) \
-  static type real; \
+#define NEXT(name) \
+  static __typeof__(&name) real; \
   static int busy; \
-  if (!real) { if (busy) goto bootstrap; busy = 1; real = (type)next(name); busy = 0; }
+  if (!real) { if (busy) goto bootstrap; busy = 1; real = (__typeof__(&name))next(#name); busy = 0; }
 
 void *malloc(size_t size) {
-  NEXT(void *(*)(size_t), "malloc")
+  NEXT(malloc)
   int e = errno; count(0); errno = e;
   return real(size);
 bootstrap:
@@ -46,7 +47,7 @@ bootstrap:
   return early + used - ((size + 15) & ~15UL);
 }
 void *calloc(size_t n, size_t size) {
-  NEXT(void *(*)(size_t, size_t), "calloc")
+  NEXT(calloc)
   int e = errno; count(1); errno = e;
   return real(n, size);
 bootstrap:
@@ -54,21 +55,21 @@ bootstrap:
   return early + used - ((n * size + 15) & ~15UL);
 }
 void *realloc(void *p, size_t size) {
-  NEXT(void *(*)(void *, size_t), "realloc")
+  NEXT(realloc)
   int e = errno; count(2); errno = e;
   return real(p, size);
 bootstrap:
   abort();
 }
 int posix_memalign(void **p, size_t a, size_t size) {
-  NEXT(int (*)(void **, size_t, size_t), "posix_memalign")
+  NEXT(posix_memalign)
   int e = errno; count(3); errno = e;
   return real(p, a, size);
 bootstrap:
   abort();
 }
 void *aligned_alloc(size_t a, size_t size) {
-  NEXT(void *(*)(size_t, size_t), "aligned_alloc")
+  NEXT(aligned_alloc)
   int e = errno; count(4); errno = e;
   return real(a, size);
 bootstrap:
@@ -76,7 +77,7 @@ bootstrap:
 }
 void free(void *p) {
   if ((char *)p >= early && (char *)p < early + sizeof early) return;
-  NEXT(void (*)(void *), "free")
+  NEXT(free)
   int e = errno; count(5); errno = e;
   real(p);
   return;

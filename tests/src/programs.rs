@@ -10,7 +10,7 @@ use std::process::Command;
 pub fn compile_c(name: &str, directory: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("victims").join(format!("{name}.c"));
     let program = directory.join(name);
-    let status = Command::new("gcc").args(["-O2", "-g", "-o"]).arg(&program).arg(source).arg("-lpthread").status();
+    let status = Command::new("gcc").args(["-O2", "-g", "-fno-builtin", "-o"]).arg(&program).arg(source).arg("-lpthread").status();
     assert!(status.is_ok_and(|s| s.success()), "gcc compiles {name}.c");
     program
 }

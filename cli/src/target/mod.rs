@@ -54,6 +54,7 @@ fn find(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, &'static str> 
         return executable(&file).map(|()| file).map_err(|why| match why {
             Not::There => "no such file; check the path",
             Not::AFile => "it is not a file; name a program",
+            Not::Reachable => "permission denied on a directory above it",
             Not::Permitted => "permission denied; make it executable with 'chmod +x', or name its interpreter",
         });
     }
@@ -76,13 +77,14 @@ fn find(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, &'static str> 
 
 enum Not {
     There,
+    Reachable,
     AFile,
     Permitted,
 }
 
 fn executable(file: &Path) -> Result<(), Not> {
     match std::fs::metadata(file) {
-        Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Not::Permitted),
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Not::Reachable),
         Err(_) => Err(Not::There),
         Ok(metadata) if !metadata.is_file() => Err(Not::AFile),
         // Root may do everything but this: at least one x must be there.

@@ -116,7 +116,9 @@ pub(super) fn draw(
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.font_size = 12;
     options.frame_height = 17;
-    options.no_sort = true;
+    // The lines are in the order of the tree, in which a frame's lines stand together; the order of their bytes, in which they are sorted
+    // otherwise, tears `f` apart when there is an `f:g`. A chart only reverses them.
+    options.flame_chart = true;
 
     let mut lines = String::new();
     collapsed::lines(tree, &own, |line| {
@@ -128,7 +130,7 @@ pub(super) fn draw(
         options.factor = 1e-9;
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
-    flamegraph::from_lines(&mut options, lines.lines(), &mut out)?;
+    flamegraph::from_lines(&mut options, lines.lines().rev(), &mut out)?;
     out.flush()
 }
 

@@ -85,8 +85,9 @@ fn tcp(rest: &str) -> Result<Address, BadAddress> {
     }
     let (host, port) = match authority.strip_prefix('[') {
         Some(bracketed) => {
-            let (host, after) =
-                bracketed.split_once(']').ok_or_else(|| BadAddress("a ] is missing after the IPv6 address".to_owned()))?;
+            let (host, after) = bracketed
+                .split_once(']')
+                .ok_or_else(|| BadAddress("a ] is missing after the IPv6 address".to_owned()))?;
             if host.parse::<Ipv6Addr>().is_err() {
                 return Err(BadAddress(format!("[{host}] is not an IPv6 address")));
             }

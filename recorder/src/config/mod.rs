@@ -166,10 +166,10 @@ impl Reader<'_> {
         }
         let surroundings = self.surroundings;
         self.read(variable::SERVER_URL_PATTERN, |text| {
-            let url = pattern::expand(text, &[
-                ("PID", &|| surroundings.pid.to_string()),
-                ("UUID", &|| (surroundings.uuid)()),
-            ])?;
+            let url = pattern::expand(
+                text,
+                &[("PID", &|| surroundings.pid.to_string()), ("UUID", &|| (surroundings.uuid)())],
+            )?;
             url.parse().map_err(|error: BadAddress| error.to_string())
         })
     }
@@ -205,10 +205,10 @@ impl Reader<'_> {
     fn output(&mut self) -> Option<PathBuf> {
         let surroundings = self.surroundings;
         self.read(variable::OUTPUT, |text| {
-            let path = PathBuf::from(pattern::expand(text, &[
-                ("PID", &|| surroundings.pid.to_string()),
-                ("EXE", &|| (surroundings.exe)()),
-            ])?);
+            let path = PathBuf::from(pattern::expand(
+                text,
+                &[("PID", &|| surroundings.pid.to_string()), ("EXE", &|| (surroundings.exe)())],
+            )?);
             profile::Format::from_path(&path).map_err(|error| error.to_string())?;
             Ok(path)
         })
@@ -231,7 +231,8 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 fn log_level(text: &str) -> Result<LogLevel, String> {
-    LogLevel::from_name(text).ok_or_else(|| format!("one of {} is needed", LogLevel::ALL.map(LogLevel::name).join(", ")))
+    LogLevel::from_name(text)
+        .ok_or_else(|| format!("one of {} is needed", LogLevel::ALL.map(LogLevel::name).join(", ")))
 }
 
 #[cfg(test)]

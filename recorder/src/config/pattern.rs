@@ -72,7 +72,11 @@ mod tests {
             assert_eq!(expand(pattern, placeholders).as_deref(), Ok(expected), "{pattern}");
         }
         for pattern in ["{", "{}", "{pid}", "{PID", "{{PID}}", "{HOST}"] {
-            assert_eq!(expand(pattern, placeholders).unwrap_err(), "only {PID} and {UUID} may stand in braces", "{pattern}");
+            assert_eq!(
+                expand(pattern, placeholders).unwrap_err(),
+                "only {PID} and {UUID} may stand in braces",
+                "{pattern}"
+            );
         }
     }
 

@@ -190,9 +190,9 @@ unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_v
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: the application installed a function of this type.
             unsafe {
-                core::mem::transmute::<usize, unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void)>(handler)(
-                    signal, info, context,
-                );
+                core::mem::transmute::<usize, unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void)>(
+                    handler,
+                )(signal, info, context);
             }
         }
         handler => {

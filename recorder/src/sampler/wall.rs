@@ -81,12 +81,15 @@ impl Watch {
             let ran = cpu_ns != watched.cpu_ns;
             watched.cpu_ns = cpu_ns;
             match watched.status() {
-                Status::Running | Status::Unknown if signal(*tid, states.get(tid).copied(), elapsed) => watched.blocked = None,
+                Status::Running | Status::Unknown if signal(*tid, states.get(tid).copied(), elapsed) => {
+                    watched.blocked = None
+                }
                 Status::Running | Status::Unknown => {
                     // No state yet: the signal that was just sent registers the thread, and the next one counts.
                     watched.blocked = None;
                     let state = if ran { State::OnCpu } else { State::Runnable };
-                    let leaf = [Frame::pseudo(Pseudo::Truncated(Truncated::NoTable)), Frame::pseudo(Pseudo::State(state))];
+                    let leaf =
+                        [Frame::pseudo(Pseudo::Truncated(Truncated::NoTable)), Frame::pseudo(Pseudo::State(state))];
                     self.recording.depth = 0;
                     enter(&mut self.recording, &mut self.log, watched.record, *tid, &leaf, elapsed);
                 }

@@ -77,9 +77,11 @@ fn is_local(name: &str, bound_name: &str) -> bool {
 fn is_cross_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(origin) = headers.get(ORIGIN) {
-        let authority = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok()).and_then(|origin| {
-            origin.authority().map(|authority| authority.as_str().to_owned())
-        });
+        let authority = origin
+            .to_str()
+            .ok()
+            .and_then(|origin| origin.parse::<Uri>().ok())
+            .and_then(|origin| origin.authority().map(|authority| authority.as_str().to_owned()));
         return authority.as_deref() != host;
     }
     // Following a link from elsewhere is the user's own act.
@@ -104,10 +106,20 @@ mod tests {
 
     #[test]
     fn tcp_answers_hosts_that_no_stranger_can_own() {
-        for host in ["127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:80", "10.0.0.1:80", "localhost", "LocalHost:1", "box:80"] {
+        for host in
+            ["127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:80", "10.0.0.1:80", "localhost", "LocalHost:1", "box:80"]
+        {
             assert_eq!(check(&tcp("box"), &[("host", host)]), 200, "{host}");
         }
-        for host in ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "0x7f.1", "[x]", ":80"] {
+        for host in [
+            "evil.example",
+            "evil.example:80",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "0x7f.1",
+            "[x]",
+            ":80",
+        ] {
             assert_eq!(check(&tcp("127.0.0.1"), &[("host", host)]), 403, "{host}");
         }
         assert_eq!(check(&tcp("127.0.0.1"), &[]), 200);
@@ -116,7 +128,8 @@ mod tests {
 
     #[test]
     fn a_target_with_an_authority_wins_over_the_host_header() {
-        let request = Request::builder().uri("http://evil.example/health").header("host", "localhost").body(()).unwrap();
+        let request =
+            Request::builder().uri("http://evil.example/health").header("host", "localhost").body(()).unwrap();
         assert!(tcp("127.0.0.1").check(&request).is_err());
     }
 
@@ -144,7 +157,8 @@ mod tests {
         for given in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret "] {
             assert_eq!(check(&access, &[("authorization", given), ("host", "pod.example")]), 200, "{given}");
         }
-        for given in ["", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "s3cret", "Bears3cret"] {
+        for given in ["", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "s3cret", "Bears3cret"]
+        {
             assert_eq!(check(&access, &[("authorization", given)]), 401, "{given}");
         }
         assert_eq!(check(&access, &[]), 401);

@@ -16,8 +16,7 @@ pub(super) fn names(addresses: &[u64]) -> Vec<Option<String>> {
     for frame in frames.iter().flatten() {
         profile.stacks.frame_id(frame.clone());
     }
-    let options =
-        Options { detail: Detail::Names, perf_map_pids: vec![std::process::id()], ..Options::default() };
+    let options = Options { detail: Detail::Names, perf_map_pids: vec![std::process::id()], ..Options::default() };
     let symbols = symbolize::symbolize(&profile, &options).symbols;
     frames.iter().map(|frame| Some(symbols.get(frame.as_ref()?).last()?.name.to_string())).collect()
 }

@@ -21,9 +21,9 @@ mod slots;
 mod socket_file;
 mod stats;
 mod stop;
-mod thread;
 #[cfg(test)]
 mod tests;
+mod thread;
 
 use std::thread::JoinHandle;
 

@@ -77,7 +77,8 @@ pub(super) fn help(url: &str) -> String {
         Some(path) => (format!("curl --unix-socket '{path}'"), "http://localhost"),
         None => ("curl".to_owned(), url),
     };
-    let pprof = if base == url { format!("go tool pprof {url}/debug/pprof/profile?seconds=5\n") } else { String::new() };
+    let pprof =
+        if base == url { format!("go tool pprof {url}/debug/pprof/profile?seconds=5\n") } else { String::new() };
     format!(
         "Welcome to Profile Recorder. Ask for example:\n\n\
          {curl} -X POST -d '{}' {base}/sample\n\

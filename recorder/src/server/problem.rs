@@ -51,7 +51,8 @@ impl Problem {
         match self {
             Self::BadRequest(text) | Self::NotFound(text) | Self::Unavailable(text) => text.clone(),
             Self::Unauthorized => {
-                "a token is needed: send \"Authorization: Bearer TOKEN\" with the value of PROFILE_RECORDER_TOKEN".to_owned()
+                "a token is needed: send \"Authorization: Bearer TOKEN\" with the value of PROFILE_RECORDER_TOKEN"
+                    .to_owned()
             }
             Self::Forbidden(text) | Self::Failed(text) => (*text).to_owned(),
             Self::MethodNotAllowed { allow } => format!("this path answers {allow} only"),
@@ -72,7 +73,9 @@ impl Problem {
         headers.insert(X_GO_PPROF, HeaderValue::from_static("1"));
         match self {
             Self::MethodNotAllowed { allow } => drop(headers.insert(ALLOW, HeaderValue::from_static(allow))),
-            Self::Busy { retry_after } => drop(headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry_after)))),
+            Self::Busy { retry_after } => {
+                drop(headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry_after))))
+            }
             Self::Unauthorized => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
             // What is left of the body would be read as the next request.
             Self::TooLarge { .. } | Self::BodyTimeout => {
@@ -111,7 +114,10 @@ mod tests {
     fn a_busy_answer_says_when_to_come_back() {
         for (millis, seconds) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (29_500, "30")] {
             let answer = Problem::Busy { retry_after: Duration::from_millis(millis) }.into_answer();
-            assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (409, &HeaderValue::from_static(seconds)));
+            assert_eq!(
+                (answer.status().as_u16(), &answer.headers()["retry-after"]),
+                (409, &HeaderValue::from_static(seconds))
+            );
         }
     }
 }

@@ -99,7 +99,10 @@ fn decode(text: &str) -> Result<Cow<'_, str>, Problem> {
     let undecodable = |_| Problem::BadRequest("the query is not UTF-8".to_owned());
     if text.contains('+') {
         let spaced = text.replace('+', " ");
-        return percent_decode_str(&spaced).decode_utf8().map(|text| Cow::Owned(text.into_owned())).map_err(undecodable);
+        return percent_decode_str(&spaced)
+            .decode_utf8()
+            .map(|text| Cow::Owned(text.into_owned()))
+            .map_err(undecodable);
     }
     percent_decode_str(text).decode_utf8().map_err(undecodable)
 }

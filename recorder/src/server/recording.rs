@@ -125,7 +125,8 @@ fn keep_threads(profile: &mut Profile, glob: &Glob) {
 }
 
 fn symbols(profile: &mut Profile, detail: Detail) -> Symbols {
-    let options = symbolize::Options { detail, perf_map_pids: vec![std::process::id()], ..symbolize::Options::default() };
+    let options =
+        symbolize::Options { detail, perf_map_pids: vec![std::process::id()], ..symbolize::Options::default() };
     let found = symbolize::symbolize(profile, &options);
     profile.comments.extend(found.notes);
     found.symbols

@@ -63,7 +63,9 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
         return in_use("a socket of another user exists there; choose another path");
     }
     if is_live(path).await {
-        return in_use("another process listens there; use {PID} in PROFILE_RECORDER_SERVER_URL_PATTERN, one socket a process");
+        return in_use(
+            "another process listens there; use {PID} in PROFILE_RECORDER_SERVER_URL_PATTERN, one socket a process",
+        );
     }
     // Moved away first: if a new server has replaced the stale socket meanwhile, it is moved back.
     let aside = aside(path);
@@ -86,10 +88,12 @@ async fn is_live(path: &Path) -> bool {
     match UnixStream::connect(path).await {
         Err(error) => error.kind() != io::ErrorKind::ConnectionRefused,
         // A child that was forked from a dead server may still hold its socket open without listening.
-        Ok(stream) => match stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(rustix::process::Pid::from_raw) {
-            Some(pid) => rustix::process::test_kill_process(pid) != Err(Errno::SRCH),
-            None => true,
-        },
+        Ok(stream) => {
+            match stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(rustix::process::Pid::from_raw) {
+                Some(pid) => rustix::process::test_kill_process(pid) != Err(Errno::SRCH),
+                None => true,
+            }
+        }
     }
 }
 

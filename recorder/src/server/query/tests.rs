@@ -67,7 +67,8 @@ fn an_interval_of_allocations_means_nothing_to_time() {
 #[test]
 fn bad_values_are_refused_with_their_parameter() {
     let long = "9".repeat(5000);
-    let numbers = ["", "0", "-1", "+1", "abc", "1e3", "nan", "inf", "-inf", "0x10", " 1", "1 ", "1;2", "%00", "\u{663}", &long];
+    let numbers =
+        ["", "0", "-1", "+1", "abc", "1e3", "nan", "inf", "-inf", "0x10", " 1", "1 ", "1;2", "%00", "\u{663}", &long];
     let mut cases: Vec<(String, String)> = Vec::new();
     for name in ["seconds", "hz", "rate", "interval"] {
         cases.extend(numbers.iter().map(|value| (name.to_owned(), (*value).to_owned())));

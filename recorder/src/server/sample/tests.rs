@@ -18,8 +18,14 @@ fn the_two_required_keys_are_enough() {
 #[test]
 fn requests_of_swift_profile_recorder_work_as_they_are() {
     let cases = [
-        (r#"{"numberOfSamples":100,"timeInterval":"100 ms","format":"perfSymbolized","symbolizer":"native"}"#, Format::Perf),
-        (r#"{"numberOfSamples":100,"timeInterval":"100ms","format":"pprofSymbolized","symbolizer":"fake"}"#, Format::Pprof),
+        (
+            r#"{"numberOfSamples":100,"timeInterval":"100 ms","format":"perfSymbolized","symbolizer":"native"}"#,
+            Format::Perf,
+        ),
+        (
+            r#"{"numberOfSamples":100,"timeInterval":"100ms","format":"pprofSymbolized","symbolizer":"fake"}"#,
+            Format::Pprof,
+        ),
         (r#"{"numberOfSamples":100,"timeInterval":"100","format":"flamegraphCollapsedSymbolized"}"#, Format::Collapsed),
         (r#"{"numberOfSamples":100,"timeInterval":100,"format":null,"unknown":[{}]}"#, Format::Perf),
     ];
@@ -31,7 +37,8 @@ fn requests_of_swift_profile_recorder_work_as_they_are() {
 
 #[test]
 fn the_optional_keys_reach_the_order() {
-    let body = r#"{"numberOfSamples":5,"timeInterval":"1 s","mode":"heap","format":"svg","symbols":"none","thread":"w*"}"#;
+    let body =
+        r#"{"numberOfSamples":5,"timeInterval":"1 s","mode":"heap","format":"svg","symbols":"none","thread":"w*"}"#;
     let order = order(body.as_bytes()).unwrap();
     assert_eq!(order.request, Request { mode: Mode::Heap, hz: 1, seconds: Some(5.0), interval: None });
     assert_eq!((order.format, order.detail), (Format::Svg, Detail::None));
@@ -46,8 +53,25 @@ fn bad_counts_and_times_are_refused_by_name() {
         assert!(text.contains("for \"numberOfSamples\": a whole number from 1 to 1000000"), "{count}: {text}");
     }
     let times = [
-        "\"\"", "\"0 ms\"", "\"-5 ms\"", "\"72 min\"", "\"2 h\"", "\"1.1 s\"", "\"99 us\"", "\"10 parsecs\"", "\"ms\"",
-        "\"1e3 us\"", "\"nan\"", "\"inf s\"", "\"9999999999999999999999 ns\"", "\"\\u0000\"", "0", "-5", "true", "[]", "{}",
+        "\"\"",
+        "\"0 ms\"",
+        "\"-5 ms\"",
+        "\"72 min\"",
+        "\"2 h\"",
+        "\"1.1 s\"",
+        "\"99 us\"",
+        "\"10 parsecs\"",
+        "\"ms\"",
+        "\"1e3 us\"",
+        "\"nan\"",
+        "\"inf s\"",
+        "\"9999999999999999999999 ns\"",
+        "\"\\u0000\"",
+        "0",
+        "-5",
+        "true",
+        "[]",
+        "{}",
     ];
     for time in times {
         let text = refusal(format!(r#"{{"numberOfSamples":1,"timeInterval":{time}}}"#).as_bytes());
