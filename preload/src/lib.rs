@@ -38,9 +38,11 @@ macro_rules! export {
                 unsafe { family::$name::<Preload>($($arg,)* Entry { sp, fp }) }
             }
             naked_asm!(
+                ".cfi_startproc",
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $fp, ", rbp"),
                 "jmp {body}",
+                ".cfi_endproc",
                 body = sym body,
             )
         }

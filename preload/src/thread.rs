@@ -1,12 +1,14 @@
 //! `pthread_create`, so that threads are known from their first instruction, and the next `dlclose`.
 
+use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use profile_recorder::preload;
 
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// What a new thread shall run; lives in the recorder's own heap until the thread takes it.
+/// What a new thread shall run; lives in the recorder's own heap until the thread takes it. `begin` reads it by offsets.
+#[repr(C)]
 struct Begin {
     start: Start,
     argument: *mut c_void,
@@ -34,13 +36,31 @@ pub(crate) unsafe fn next_dlclose(handle: *mut c_void) -> c_int {
     unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(function)(handle) }
 }
 
-/// First function of every thread. May be unwound through: by `pthread_exit`, by cancellation.
-unsafe extern "C-unwind" fn begin(begin: *mut c_void) -> *mut c_void {
-    // SAFETY: made by `pthread_create` below for this thread alone.
-    let Begin { start, argument } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
-    preload::thread_starts();
-    // SAFETY: what the host asked for.
-    unsafe { start(argument) }
+/// First function of every thread: announces it, then calls what the host asked for.
+///
+/// Threads are unwound through it, by `pthread_exit` and by cancellation. Rust that is compiled to abort on panic would end the process there, so it is
+/// assembly with plain unwind information.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn begin(packed: *mut c_void) -> *mut c_void {
+    extern "C" fn announce(packed: *mut c_void, to: *mut Begin) {
+        // SAFETY: made by `pthread_create` below for this thread alone; `to` is room in the caller's frame.
+        unsafe { to.write(*Box::from_raw(packed.cast::<Begin>())) };
+        preload::thread_starts();
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 24",
+        ".cfi_def_cfa_offset 32",
+        "mov rsi, rsp",
+        "call {announce}",
+        "mov rdi, qword ptr [rsp + 8]",
+        "call qword ptr [rsp]",
+        "add rsp, 24",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        ".cfi_endproc",
+        announce = sym announce,
+    )
 }
 
 /// `pthread_create` of the C library.

@@ -73,7 +73,8 @@ mod tests {
         let window = Profile::difference(&newer, &older);
         assert_eq!((window.start_unix_ns, window.duration_ns), (150, 20));
         assert_eq!(window.threads, newer.threads);
-        let values: Vec<_> = window.samples.iter().map(|s| (window.stacks.frame(s.stack).unwrap(), &s.values[..])).collect();
+        let values: Vec<_> =
+            window.samples.iter().map(|s| (window.stacks.frame(s.stack).unwrap(), &s.values[..])).collect();
         assert_eq!(values, [(&Frame::named("new"), &[5, 5][..]), (&Frame::named("freed"), &[0, -10][..])]);
         assert_eq!(window.events.iter().map(|e| e.unix_ns).collect::<Vec<_>>(), [5]);
     }

@@ -64,8 +64,11 @@ impl Target {
     /// Enters mappings, threads and stacks of `other`.
     pub(crate) fn import(&mut self, other: &Profile) -> Imported {
         let profile = &mut self.profile;
-        let mappings: Vec<MappingId> =
-            other.mappings.iter().map(|m| intern(&mut self.mappings, &mut profile.mappings, m.clone(), m, MappingId)).collect();
+        let mappings: Vec<MappingId> = other
+            .mappings
+            .iter()
+            .map(|m| intern(&mut self.mappings, &mut profile.mappings, m.clone(), m, MappingId))
+            .collect();
         let threads = other
             .threads
             .iter()

@@ -14,8 +14,12 @@ impl Profile {
             return profiles.pop().unwrap_or_default();
         }
         let first = &profiles[0];
-        let types: Vec<SampleType> =
-            first.sample_types.iter().filter(|t| profiles.iter().all(|p| p.sample_types.contains(t))).cloned().collect();
+        let types: Vec<SampleType> = first
+            .sample_types
+            .iter()
+            .filter(|t| profiles.iter().all(|p| p.sample_types.contains(t)))
+            .cloned()
+            .collect();
         let default = first.sample_types.get(first.default_column()).filter(|_| first.default_sample_type.is_some());
         let mut target = Target::new(
             Self {
@@ -60,7 +64,8 @@ mod tests {
     use crate::{AddressKind, Event, Frame, Mapping, MappingId, Sample, Svma, Thread, ThreadId};
 
     fn process(pid: u32, start: u64, value: i64) -> Profile {
-        let mut profile = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);
+        let mut profile =
+            Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);
         profile.mappings = vec![
             Mapping { start, bias: start, path: "/bin/app".into(), ..Mapping::default() },
             Mapping { start: 0x7000, bias: 0x7000, path: "/lib/libc.so".into(), ..Mapping::default() },

@@ -135,7 +135,8 @@ impl Tree {
         let mut rank = vec![0_u32; self.names.len()];
         by_name.iter().enumerate().for_each(|(position, name)| rank[*name as usize] = position as u32);
         let mut siblings: Vec<NodeId> = (1..self.len() as u32).collect();
-        siblings.sort_unstable_by_key(|node| (self.parent(*node), std::cmp::Reverse(rank[self.name_id(*node) as usize])));
+        siblings
+            .sort_unstable_by_key(|node| (self.parent(*node), std::cmp::Reverse(rank[self.name_id(*node) as usize])));
         let mut first = vec![0_usize; self.len() + 1];
         siblings.iter().for_each(|node| first[self.parent(*node) as usize + 1] += 1);
         (1..first.len()).for_each(|i| first[i] += first[i - 1]);

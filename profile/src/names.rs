@@ -30,8 +30,10 @@ mod tests {
 
     #[test]
     fn a_frame_without_symbols_is_named_by_its_module() {
-        let profile =
-            Profile { mappings: vec![Mapping { path: "/usr/lib/libz.so.1".into(), ..Mapping::default() }], ..Profile::default() };
+        let profile = Profile {
+            mappings: vec![Mapping { path: "/usr/lib/libz.so.1".into(), ..Mapping::default() }],
+            ..Profile::default()
+        };
         let frame = |mapping| Frame::Address { mapping, svma: Svma(0x4f20), kind: AddressKind::ReturnAddress };
         let names = |frame: &Frame| of(frame, &profile, &Symbols::new())[0].clone().into_owned();
         assert_eq!(names(&frame(Some(MappingId(0)))), "libz.so.1+0x4f20");

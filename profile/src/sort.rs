@@ -22,7 +22,8 @@ impl Profile {
             event.stack = stacks[event.stack.index()];
             event.thread = ThreadId(threads[event.thread.index()]);
         }
-        self.samples.sort_by(|a, b| (a.stack, a.thread, &a.labels, &a.values).cmp(&(b.stack, b.thread, &b.labels, &b.values)));
+        self.samples
+            .sort_by(|a, b| (a.stack, a.thread, &a.labels, &a.values).cmp(&(b.stack, b.thread, &b.labels, &b.values)));
         self.events.sort_unstable();
     }
 
@@ -176,7 +177,8 @@ mod tests {
         let mut profile = turned(0);
         profile.threads.iter_mut().for_each(|t| t.name = format!("worker-{}", t.tid));
         profile.samples[0].thread = None;
-        let expected = profile.samples.iter().filter(|s| s.thread == Some(ThreadId(2))).map(|s| s.values[0]).sum::<i64>();
+        let expected =
+            profile.samples.iter().filter(|s| s.thread == Some(ThreadId(2))).map(|s| s.values[0]).sum::<i64>();
         profile.retain_threads(&Glob::new("*-2"));
         assert_eq!(profile.total(0), expected);
         assert_eq!(profile.threads.len(), 1);

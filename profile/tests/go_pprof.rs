@@ -4,7 +4,9 @@ mod support;
 
 use profile_recorder_profile::decode::{self, Limits};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{AddressKind, Frame, Mapping, MappingId, Options, Profile, Sample, SampleType, Svma, Symbols, encode};
+use profile_recorder_profile::{
+    AddressKind, Frame, Mapping, MappingId, Options, Profile, Sample, SampleType, Svma, Symbols, encode,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::encoded;
@@ -114,7 +116,9 @@ fn everything_in_a_profile_reaches_go() {
         assert!(raw.contains(expected), "{expected} is missing in\n{raw}");
     }
     let raw = run(&pprof, "heap-raw", &support::heap(), &["-raw", "-symbolize=none"]);
-    for expected in ["inuse_space/bytes[dflt]", "bytes:[40 bytes]", "bytes:[1000000 bytes]", "process:[python3]", "pid:[11]"] {
+    for expected in
+        ["inuse_space/bytes[dflt]", "bytes:[40 bytes]", "bytes:[1000000 bytes]", "process:[python3]", "pid:[11]"]
+    {
         assert!(raw.contains(expected), "{expected} is missing in\n{raw}");
     }
 }
@@ -136,7 +140,9 @@ fn go_can_symbolize_our_addresses_with_the_file() {
     };
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     let symbols = output("nm", &[]);
-    let svma = |name: &str| hex(symbols.lines().find(|l| l.ends_with(&format!(" {name}"))).unwrap().split(' ').next().unwrap());
+    let svma = |name: &str| {
+        hex(symbols.lines().find(|l| l.ends_with(&format!(" {name}"))).unwrap().split(' ').next().unwrap())
+    };
     let segments = output("readelf", &["-lW"]);
     let code: Vec<&str> = segments.lines().find(|l| l.contains("R E")).unwrap().split_whitespace().collect();
     let (offset, vaddr, size) = (hex(code[1]), hex(code[2]), hex(code[5]));

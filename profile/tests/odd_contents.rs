@@ -5,7 +5,9 @@ mod support;
 use inferno::collapse::Collapse;
 use profile_recorder_profile::decode::{self, DecodeErrorKind, Limits};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Format, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode};
+use profile_recorder_profile::{
+    Format, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode,
+};
 use std::borrow::Cow;
 use support::encoded;
 
@@ -47,12 +49,18 @@ fn profile_of(stacks: impl IntoIterator<Item = (Vec<String>, i64)>) -> (Profile,
 }
 
 fn odd_names() -> (Profile, Symbols) {
-    profile_of(ODD.iter().enumerate().map(|(i, name)| (vec!["main".into(), (*name).into(), "leaf".into()], 10 + i as i64)))
+    profile_of(
+        ODD.iter().enumerate().map(|(i, name)| (vec!["main".into(), (*name).into(), "leaf".into()], 10 + i as i64)),
+    )
 }
 
 fn text(format: Format, of: &(Profile, Symbols), options: &Options) -> String {
     let bytes = encoded(|p, s, o, w| format.encode(p, s, o, w), of, options);
-    if format == Format::Pprof { String::new() } else { String::from_utf8(bytes).expect("every format but pprof is UTF-8 text") }
+    if format == Format::Pprof {
+        String::new()
+    } else {
+        String::from_utf8(bytes).expect("every format but pprof is UTF-8 text")
+    }
 }
 
 /// A check that XML elements are closed in order and that text is escaped; enough for a flame graph.
@@ -62,7 +70,11 @@ fn well_formed(svg: &str) {
     while let Some(at) = rest.find('<') {
         assert!(!rest[..at].contains("]]>"), "the end of CDATA in text");
         rest = &rest[at..];
-        let end = ["<!--", "<![CDATA["].iter().zip(["-->", "]]>"]).find(|(start, _)| rest.starts_with(**start)).map_or(">", |(_, e)| e);
+        let end = ["<!--", "<![CDATA["]
+            .iter()
+            .zip(["-->", "]]>"])
+            .find(|(start, _)| rest.starts_with(**start))
+            .map_or(">", |(_, e)| e);
         let length = rest.find(end).expect("a closing bracket") + end.len();
         let tag = &rest[1..length - 1];
         if let Some(name) = tag.strip_prefix('/') {
@@ -97,7 +109,8 @@ fn odd_names_are_one_frame_and_keep_their_values_in_collapsed_stacks() {
     let of = odd_names();
     for options in [Options::default(), Options { thread_frames: true, ..Options::default() }] {
         let text = text(Format::Collapsed, &of, &options);
-        let read = decode::collapsed::decode(text.as_bytes(), SampleType::new("cpu", "nanoseconds"), Limits::default()).unwrap();
+        let read = decode::collapsed::decode(text.as_bytes(), SampleType::new("cpu", "nanoseconds"), Limits::default())
+            .unwrap();
         assert_eq!(read.total(0), of.0.total(1));
         for sample in &read.samples {
             assert_eq!(read.stacks.frames_leaf_first(sample.stack).count(), 3 + usize::from(options.thread_frames));
@@ -134,8 +147,19 @@ fn odd_names_leave_flame_graphs_and_pages_well_formed() {
     assert!(!html.contains("<script>alert"));
     // Names of namespaces are no requests.
     for address in html.match_indices("http").map(|(at, _)| &html[at..]) {
-        assert!(["http://www.w3.org/", "http://github.com/jonhoo/inferno", "http-equiv", "https://github.com/brendangregg", "http://www.brendangregg"]
-            .iter().any(|known| address.starts_with(known)), "{}", &address[..80.min(address.len())]);
+        assert!(
+            [
+                "http://www.w3.org/",
+                "http://github.com/jonhoo/inferno",
+                "http-equiv",
+                "https://github.com/brendangregg",
+                "http://www.brendangregg"
+            ]
+            .iter()
+            .any(|known| address.starts_with(known)),
+            "{}",
+            &address[..80.min(address.len())]
+        );
     }
 }
 
@@ -181,7 +205,10 @@ fn large_and_negative_values_stay_exact() {
     let read: Vec<_> = json["samples"].as_array().unwrap().iter().map(|s| s["values"][1].as_i64().unwrap()).collect();
     assert_eq!(read, values);
     let collapsed = text(Format::Collapsed, &of, &Options::default());
-    assert!(collapsed.contains(&format!("f1x {}\n", (1_i64 << 53) + 1)) && collapsed.contains("f3x -7\n"), "{collapsed}");
+    assert!(
+        collapsed.contains(&format!("f1x {}\n", (1_i64 << 53) + 1)) && collapsed.contains("f3x -7\n"),
+        "{collapsed}"
+    );
     assert!(!collapsed.contains("f4x"), "what is zero has no line");
     let svg = text(Format::Svg, &of, &Options::default());
     assert!(svg.contains("f1x") && !svg.contains("f3x") && svg.contains("are not shown"));
@@ -267,7 +294,9 @@ fn a_file_that_unpacks_beyond_the_limit_is_refused() {
 #[test]
 fn every_format_writes_the_same_bytes_every_time() {
     let (mut profile, symbols) = support::large(2000, 300);
-    let first: Vec<_> = Format::ALL.map(|f| encoded(|p, s, o, w| f.encode(p, s, o, w), &(profile.clone(), symbols.clone()), &Options::default())).into();
+    let first: Vec<_> = Format::ALL
+        .map(|f| encoded(|p, s, o, w| f.encode(p, s, o, w), &(profile.clone(), symbols.clone()), &Options::default()))
+        .into();
     // Hash maps of another history have another order inside.
     profile = Profile::merge([profile.clone()]);
     let again = (profile, symbols.clone());

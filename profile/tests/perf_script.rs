@@ -28,7 +28,8 @@ fn inferno_adds_our_periods_up_to_our_totals() {
 fn readers_that_count_entries_get_the_number_of_samples() {
     let (mut profile, symbols) = support::cpu();
     profile.events.clear();
-    let text = String::from_utf8(encoded(encode::perf::encode, &(profile.clone(), symbols), &Options::default())).unwrap();
+    let text =
+        String::from_utf8(encoded(encode::perf::encode, &(profile.clone(), symbols), &Options::default())).unwrap();
     assert_eq!(text.lines().filter(|line| line.ends_with("cpu-clock: ")).count() as i64, profile.total(0));
 }
 

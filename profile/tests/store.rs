@@ -69,7 +69,9 @@ fn allocations_decode_with_their_stacks_threads_and_rounded_counts() {
     let samples: Vec<_> = profile
         .samples
         .iter()
-        .map(|s| (stack(&profile, s).join(" "), profile.threads[s.thread.unwrap().index()].name.as_str(), &s.values[..]))
+        .map(|s| {
+            (stack(&profile, s).join(" "), profile.threads[s.thread.unwrap().index()].name.as_str(), &s.values[..])
+        })
         .collect();
     let expected: [(&str, &str, &[i64]); 4] = [
         ("libc.so.6+0x1100 app+0x200 malloc", "main", &[4, 400, 3, 300, 1]),
@@ -155,15 +157,26 @@ fn time_decodes_by_mode_with_states_as_labels_and_samples_in_order() {
     assert!(decoded.allocs.is_none());
     assert_eq!((cpu.total(0), cpu.total(1), cpu.period), (6, 59_000_000, 10_000_000));
     let start = cpu.start_unix_ns;
-    let events: Vec<_> = cpu.events.iter().map(|e| (e.unix_ns - start + 5_000, cpu.threads[e.thread.index()].tid)).collect();
+    let events: Vec<_> =
+        cpu.events.iter().map(|e| (e.unix_ns - start + 5_000, cpu.threads[e.thread.index()].tid)).collect();
     assert_eq!(events, [(1_000, 77), (2_000, 80), (3_000, 81)], "a record of several threads keeps their ids apart");
     let leaf = cpu.stacks.frame(cpu.events[0].stack).unwrap();
-    assert_eq!(*leaf, Frame::Address { mapping: Some(MappingId(0)), svma: Svma(0x200), kind: AddressKind::Instruction });
+    assert_eq!(
+        *leaf,
+        Frame::Address { mapping: Some(MappingId(0)), svma: Svma(0x200), kind: AddressKind::Instruction }
+    );
 
     assert_eq!(wall.sample_types[1].kind, "wall");
-    let samples: Vec<_> = wall.samples.iter().map(|s| (stack(&wall, s).join(" "), s.labels.clone(), s.values[1])).collect();
-    let labels = [vec![Label::text("state", "off-cpu"), Label::text("syscall", "4294967295")], vec![Label::text("state", "on-cpu")]];
-    assert_eq!(samples, [("app+0x400".into(), labels[0].clone(), 50_000_000), ("app+0x400".into(), labels[1].clone(), 10_000_000)]);
+    let samples: Vec<_> =
+        wall.samples.iter().map(|s| (stack(&wall, s).join(" "), s.labels.clone(), s.values[1])).collect();
+    let labels = [
+        vec![Label::text("state", "off-cpu"), Label::text("syscall", "4294967295")],
+        vec![Label::text("state", "on-cpu")],
+    ];
+    assert_eq!(
+        samples,
+        [("app+0x400".into(), labels[0].clone(), 50_000_000), ("app+0x400".into(), labels[1].clone(), 10_000_000)]
+    );
 }
 
 #[test]

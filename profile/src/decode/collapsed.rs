@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn equal_stacks_are_added_up() {
-        let profile = read("# note\nmain;operator new(unsigned long) 2\nmain 1\n\nmain;operator new(unsigned long) 3\r\n").unwrap();
+        let profile =
+            read("# note\nmain;operator new(unsigned long) 2\nmain 1\n\nmain;operator new(unsigned long) 3\r\n")
+                .unwrap();
         assert_eq!(profile.samples.iter().map(|s| s.values[0]).collect::<Vec<_>>(), [5, 1]);
         assert_eq!(profile.stacks.frame(profile.samples[0].stack), Some(&Frame::named("operator new(unsigned long)")));
         assert_eq!(profile.comments, ["note"]);

@@ -169,7 +169,11 @@ impl<'a> Decoder<'a> {
     }
 
     /// The frames of a location, root-most first; its names go to the symbols.
-    fn frames(&mut self, location: &Location, mappings: &FxHashMap<u64, MappingId>) -> Result<Vec<FrameId>, DecodeError> {
+    fn frames(
+        &mut self,
+        location: &Location,
+        mappings: &FxHashMap<u64, MappingId>,
+    ) -> Result<Vec<FrameId>, DecodeError> {
         let functions: Result<Vec<_>, _> = location.line.iter().map(|line| self.symbol(line)).collect();
         let mut functions = functions?;
         let outermost = functions.len().saturating_sub(1);
@@ -178,9 +182,8 @@ impl<'a> Decoder<'a> {
             0 => None,
             id => Some(*mappings.get(&id).ok_or_else(|| DecodeError::corrupt(format!("mapping {id} does not exist")))?),
         };
-        let svma = mapping.map_or(crate::Svma(location.address), |id| {
-            self.profile.mappings[id.index()].to_svma(location.address)
-        });
+        let svma = mapping
+            .map_or(crate::Svma(location.address), |id| self.profile.mappings[id.index()].to_svma(location.address));
         let frame = Frame::Address { mapping, svma, kind: AddressKind::Instruction };
         let known = self.symbols.get(&frame);
         if (location.address != 0 || functions.is_empty()) && (known.is_empty() || known == functions) {
@@ -196,7 +199,8 @@ impl<'a> Decoder<'a> {
         let function =
             self.functions.get(&id).ok_or_else(|| DecodeError::corrupt(format!("function {id} does not exist")))?;
         let text = |index| Ok(Some(self.text(index)?).filter(|text| !text.is_empty()).map(Arc::from));
-        let (name, system_name): (Option<Arc<str>>, Option<Arc<str>>) = (text(function.name)?, text(function.system_name)?);
+        let (name, system_name): (Option<Arc<str>>, Option<Arc<str>>) =
+            (text(function.name)?, text(function.system_name)?);
         let name = name.or_else(|| system_name.clone()).unwrap_or_else(|| "[unnamed]".into());
         Ok(SymbolFrame {
             system_name: system_name.filter(|system| *system != name),
@@ -248,10 +252,7 @@ impl<'a> Decoder<'a> {
                 ("bytes", _) if text.is_empty() && self.is_memory => {}
                 _ if text.is_empty() => kept.push(Label {
                     key: Cow::Owned(key.to_owned()),
-                    value: LabelValue::Number {
-                        value: label.num,
-                        unit: (!unit.is_empty()).then(|| unit.to_owned()),
-                    },
+                    value: LabelValue::Number { value: label.num, unit: (!unit.is_empty()).then(|| unit.to_owned()) },
                 }),
                 _ => kept.push(Label::text(key.to_owned(), text)),
             }

@@ -43,7 +43,8 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
         writeln!(out, "# {}", one_line(comment))?;
     }
     let event = profile.sample_types.get(column).map_or("samples".into(), event_name);
-    let negative: i128 = profile.samples.iter().filter_map(|s| s.values.get(column)).map(|v| i128::from((*v).min(0))).sum();
+    let negative: i128 =
+        profile.samples.iter().filter_map(|s| s.values.get(column)).map(|v| i128::from((*v).min(0))).sum();
     if negative != 0 {
         writeln!(out, "# negative values of {negative} {event} are left out")?;
     }

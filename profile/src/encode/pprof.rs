@@ -11,18 +11,22 @@
 use crate::named::NO_STACK;
 use crate::proto::{Function, Label, Line, Location, Mapping, ValueType};
 use crate::{
-    Frame, FrameId, LabelValue, MappingId, Options, Profile, Sample, SampleType, StackId, Svma, SymbolFrame,
-    Symbols, Thread,
+    Frame, FrameId, LabelValue, MappingId, Options, Profile, Sample, SampleType, StackId, Svma, SymbolFrame, Symbols,
+    Thread,
 };
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::int64::encode_packed;
+use prost::encoding::{WireType, encode_key, encode_varint, message};
 use rustc_hash::FxHashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+// Field numbers of a profile, and of a sample in it.
 const SAMPLE: u32 = 2;
+const VALUE: u32 = 2;
+const LABEL: u32 = 3;
 const STRING: u32 = 6;
 /// Bytes collected before they are compressed.
 const PIECE: usize = 1 << 16;
@@ -49,11 +53,10 @@ struct Encoder<'a> {
     functions: Vec<Function>,
     location_ids: FxHashMap<LocationKey, u64>,
     function_ids: FxHashMap<(i64, i64, i64), u64>,
-    of_frame: FxHashMap<FrameId, u64>,
-    /// The encoded field `location_id` of a sample, by stack.
-    of_stack: FxHashMap<StackId, Box<[u8]>>,
+    /// Location of each frame; 0: none yet.
+    of_frame: Vec<u64>,
     /// The encoded labels of each thread.
-    of_thread: Vec<Vec<Label>>,
+    of_thread: Vec<Vec<u8>>,
     mean_size: Option<MeanSize>,
 }
 
@@ -85,10 +88,12 @@ struct MeanSize {
 impl MeanSize {
     fn of(&self, sample: &Sample) -> Option<i64> {
         let value = |column: usize| sample.values.get(column).copied().unwrap_or(0);
-        self.pairs.iter().map(|(objects, bytes)| (value(*objects), value(*bytes))).find(|(n, _)| *n != 0).map(|(n, b)| {
-            // A window can have fewer bytes than before with more objects: then there is no meaningful mean.
-            b.checked_div(n).unwrap_or(0).max(0)
-        })
+        self.pairs.iter().map(|(objects, bytes)| (value(*objects), value(*bytes))).find(|(n, _)| *n != 0).map(
+            |(n, b)| {
+                // A window can have fewer bytes than before with more objects: then there is no meaningful mean.
+                b.checked_div(n).unwrap_or(0).max(0)
+            },
+        )
     }
 }
 
@@ -97,12 +102,15 @@ impl<'a> Encoder<'a> {
         let mut strings = Strings::default();
         strings.id("");
         let several = profile.has_several_processes();
-        let of_thread = profile.threads.iter().map(|thread| thread_labels(thread, several, &mut strings)).collect();
+        let of_thread =
+            profile.threads.iter().map(|thread| encoded_labels(&thread_labels(thread, several, &mut strings)));
+        let of_thread = of_thread.collect();
         let pairs: Vec<_> = [("alloc_objects", "alloc_space"), ("inuse_objects", "inuse_space")]
             .into_iter()
             .filter_map(|(objects, bytes)| Some((profile.column(objects)?, profile.column(bytes)?)))
             .collect();
-        let mean_size = (!pairs.is_empty()).then(|| MeanSize { pairs, key: strings.id("bytes"), unit: strings.id("bytes") });
+        let mean_size =
+            (!pairs.is_empty()).then(|| MeanSize { pairs, key: strings.id("bytes"), unit: strings.id("bytes") });
         Self {
             profile,
             symbols,
@@ -111,8 +119,7 @@ impl<'a> Encoder<'a> {
             functions: Vec::new(),
             location_ids: FxHashMap::default(),
             function_ids: FxHashMap::default(),
-            of_frame: FxHashMap::default(),
-            of_stack: FxHashMap::default(),
+            of_frame: vec![0; profile.stacks.frames().len()],
             of_thread,
             mean_size,
         }
@@ -124,13 +131,24 @@ impl<'a> Encoder<'a> {
         let mut head = crate::proto::Profile { sample_type: types, ..Default::default() };
         let mut buffer = head.encode_to_vec();
         // Samples of one stack next to each other: what they have in common compresses to almost nothing.
-        let mut samples: Vec<&Sample> = profile.samples.iter().collect();
-        samples.sort_by_key(|sample| sample.stack);
-        for sample in samples {
-            self.sample(sample, &mut buffer);
-            if buffer.len() >= PIECE {
-                out.write_all(&buffer)?;
-                buffer.clear();
+        let mut order: Vec<(StackId, usize)> = profile.samples.iter().map(|sample| sample.stack).zip(0..).collect();
+        order.sort_unstable();
+        let (mut locations, mut body) = (Vec::new(), Vec::new());
+        for of_stack in order.chunk_by(|a, b| a.0 == b.0) {
+            let location_id = self.location_ids(of_stack[0].0);
+            locations.clear();
+            crate::proto::Sample { location_id, ..Default::default() }.encode_raw(&mut locations);
+            for (_, index) in of_stack {
+                body.clear();
+                self.values_and_labels(&profile.samples[*index], &mut body);
+                encode_key(SAMPLE, WireType::LengthDelimited, &mut buffer);
+                encode_varint((locations.len() + body.len()) as u64, &mut buffer);
+                buffer.extend_from_slice(&locations);
+                buffer.extend_from_slice(&body);
+                if buffer.len() >= PIECE {
+                    out.write_all(&buffer)?;
+                    buffer.clear();
+                }
             }
         }
         head.sample_type.clear();
@@ -155,36 +173,27 @@ impl<'a> Encoder<'a> {
         out.write_all(&buffer)
     }
 
-    fn sample(&mut self, sample: &Sample, buffer: &mut Vec<u8>) {
-        if !self.of_stack.contains_key(&sample.stack) {
-            let ids = self.location_ids(sample.stack);
-            let encoded = crate::proto::Sample { location_id: ids, ..Default::default() }.encode_to_vec();
-            self.of_stack.insert(sample.stack, encoded.into());
+    fn values_and_labels(&mut self, sample: &Sample, body: &mut Vec<u8>) {
+        encode_packed(VALUE, &sample.values, body);
+        if let Some(id) = sample.thread {
+            body.extend_from_slice(&self.of_thread[id.index()]);
         }
-        let mut label = sample.thread.map_or_else(Vec::new, |id| self.of_thread[id.index()].clone());
         for own in &sample.labels {
             let key = self.strings.id(&own.key);
-            label.push(match &own.value {
+            let label = match &own.value {
                 LabelValue::Text(text) => Label { key, str: self.strings.id(text), ..Default::default() },
                 LabelValue::Number { value, unit } => {
                     let num_unit = unit.as_ref().map_or(0, |unit| self.strings.id(unit));
                     Label { key, num: *value, num_unit, ..Default::default() }
                 }
-            });
+            };
+            message::encode(LABEL, &label, body);
         }
         if let Some(mean) = &self.mean_size
             && let Some(num) = mean.of(sample)
         {
-            label.push(Label { key: mean.key, num, num_unit: mean.unit, ..Default::default() });
+            message::encode(LABEL, &Label { key: mean.key, num, num_unit: mean.unit, ..Default::default() }, body);
         }
-        let rest = crate::proto::Sample { value: sample.values.clone(), label, ..Default::default() };
-        let locations = &self.of_stack[&sample.stack];
-        encode_key(SAMPLE, WireType::LengthDelimited, buffer);
-        let length = locations.len() + rest.encoded_len();
-        buffer.reserve(length + encoded_len_varint(length as u64));
-        encode_varint(length as u64, buffer);
-        buffer.extend_from_slice(locations);
-        rest.encode_raw(buffer);
     }
 
     fn location_ids(&mut self, stack: StackId) -> Vec<u64> {
@@ -197,8 +206,8 @@ impl<'a> Encoder<'a> {
     }
 
     fn location(&mut self, id: FrameId) -> u64 {
-        if let Some(location) = self.of_frame.get(&id) {
-            return *location;
+        if self.of_frame[id.index()] != 0 {
+            return self.of_frame[id.index()];
         }
         let (profile, symbols) = (self.profile, self.symbols);
         let frame = &profile.stacks.frames()[id.index()];
@@ -214,7 +223,7 @@ impl<'a> Encoder<'a> {
                 self.add_location(LocationKey::Address(*mapping, lookup), location)
             }
         };
-        self.of_frame.insert(id, location);
+        self.of_frame[id.index()] = location;
         location
     }
 
@@ -279,6 +288,12 @@ impl<'a> Encoder<'a> {
 
 fn value_type(sample_type: &SampleType, strings: &mut Strings) -> ValueType {
     ValueType { r#type: strings.id(&sample_type.kind), unit: strings.id(&sample_type.unit) }
+}
+
+fn encoded_labels(labels: &[Label]) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    labels.iter().for_each(|label| message::encode(LABEL, label, &mut encoded));
+    encoded
 }
 
 fn thread_labels(thread: &Thread, several: bool, strings: &mut Strings) -> Vec<Label> {

@@ -20,11 +20,14 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn labels(self) -> Vec<Label> {
         let state = self.state.map(|state| {
-            Label::text("state", match state {
-                State::OnCpu => "on-cpu",
-                State::Runnable => "runnable",
-                State::OffCpu => "off-cpu",
-            })
+            Label::text(
+                "state",
+                match state {
+                    State::OnCpu => "on-cpu",
+                    State::Runnable => "runnable",
+                    State::OffCpu => "off-cpu",
+                },
+            )
         });
         let system_call = self.system_call.map(|number| {
             Label::text("syscall", syscalls::name(number).map_or_else(|| number.to_string(), str::to_owned))

@@ -4,8 +4,8 @@ use super::nodes::{Modules, Nodes, Place, lost_frame};
 use super::{Decoded, saturate, text_of};
 use crate::{Event, Label, Profile, Sample, SampleType, StackId, Stacks, Thread, ThreadId};
 use layout::{
-    AllocValuesFields, HeaderFields, Lost, NodeFields, OBJECTS_FRACTION_BITS, RecordId, Root, ThreadFields, TimeSampleFields,
-    TimeValuesFields, View, modes,
+    AllocValuesFields, HeaderFields, Lost, NodeFields, OBJECTS_FRACTION_BITS, RecordId, Root, ThreadFields,
+    TimeSampleFields, TimeValuesFields, View, modes,
 };
 use rustc_hash::FxHashMap;
 
@@ -94,9 +94,9 @@ impl Building<'_> {
             };
             let values = RecordId(node.values);
             let raw = match place.root {
-                Root::Allocs => view.get::<AllocValuesFields>(values).map(|v| {
-                    [v.objects_q16, v.bytes, v.freed_objects_q16, v.freed_bytes, v.temporary_objects_q16]
-                }),
+                Root::Allocs => view
+                    .get::<AllocValuesFields>(values)
+                    .map(|v| [v.objects_q16, v.bytes, v.freed_objects_q16, v.freed_bytes, v.temporary_objects_q16]),
                 Root::Cpu | Root::Wall => view.get::<TimeValuesFields>(values).map(|v| [v.samples, v.nanos, 0, 0, 0]),
             };
             let Some(raw) = raw else {
@@ -136,19 +136,21 @@ impl Building<'_> {
 
     /// Values that were counted in the header alone, as samples of their own; only if it is clear which tree they belong to.
     fn lost(&mut self, decoded: &Decoded) {
-        let root = match (decoded.records_allocations(), decoded.modes & modes::CPU != 0, decoded.modes & modes::WALL != 0) {
-            (true, false, false) => Root::Allocs,
-            (false, true, false) => Root::Cpu,
-            (false, false, true) => Root::Wall,
-            _ => return,
-        };
+        let root =
+            match (decoded.records_allocations(), decoded.modes & modes::CPU != 0, decoded.modes & modes::WALL != 0) {
+                (true, false, false) => Root::Allocs,
+                (false, true, false) => Root::Cpu,
+                (false, false, true) => Root::Wall,
+                _ => return,
+            };
         for loss in &decoded.lost {
             // For these two the values are in place, only details are missing.
             if loss.weight == 0 || matches!(loss.reason, Lost::LogFull | Lost::LiveTableFull) {
                 continue;
             }
             let stack = self.nodes.stacks[root as usize].intern([lost_frame(loss.reason)]);
-            let count = if root == Root::Allocs { loss.events.saturating_mul(1 << OBJECTS_FRACTION_BITS) } else { loss.events };
+            let count =
+                if root == Root::Allocs { loss.events.saturating_mul(1 << OBJECTS_FRACTION_BITS) } else { loss.events };
             self.trees[root as usize].add((stack, None, Vec::new()), [count, loss.weight, 0, 0, 0]);
         }
     }
@@ -184,7 +186,11 @@ impl Building<'_> {
             Root::Wall => (&WALL[..], None, SampleType::new("wall", "nanoseconds"), header.period_ns),
         };
         let samples = std::mem::take(&mut self.trees[root as usize]).order.into_iter().filter_map(|(key, raw)| {
-            let values = if root == Root::Allocs { allocations(raw, heap) } else { raw[..2].iter().map(|v| saturate(*v)).collect() };
+            let values = if root == Root::Allocs {
+                allocations(raw, heap)
+            } else {
+                raw[..2].iter().map(|v| saturate(*v)).collect()
+            };
             let (stack, thread, labels) = key;
             values.iter().any(|v| *v != 0).then_some(Sample { stack, thread, labels, values })
         });

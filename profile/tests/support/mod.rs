@@ -2,8 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use profile_recorder_profile::{
-    AddressKind, Event, Frame, Label, Mapping, MappingId, Options, Profile, Sample, SampleType, StackId, Svma, SymbolFrame, Symbols,
-    Thread, ThreadId,
+    AddressKind, Event, Frame, Label, Mapping, MappingId, Options, Profile, Sample, SampleType, StackId, Svma,
+    SymbolFrame, Symbols, Thread, ThreadId,
 };
 use std::io;
 
@@ -60,8 +60,14 @@ pub fn cpu() -> (Profile, Symbols) {
     add(cold, Some(0), vec![], 1, 10_000_000);
     add(jit, Some(1), vec![], 1, 10_000_000);
     add(lost, None, vec![], 3, 30_000_000);
-    profile.events =
-        (0..2).map(|i| Event { unix_ns: profile.start_unix_ns + i * 10_000_000, thread: ThreadId(1), stack: jit, weight: 5_000_000 }).collect();
+    profile.events = (0..2)
+        .map(|i| Event {
+            unix_ns: profile.start_unix_ns + i * 10_000_000,
+            thread: ThreadId(1),
+            stack: jit,
+            weight: 5_000_000,
+        })
+        .collect();
     profile.comments = vec!["my app (pid 4711): lost: 3 events, 30000000 nanoseconds (store full)".into()];
 
     let mut symbols = Symbols::new();
@@ -85,7 +91,8 @@ pub fn cpu() -> (Profile, Symbols) {
 
 /// A small heap profile of two processes.
 pub fn heap() -> (Profile, Symbols) {
-    let types = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
+    let types =
+        [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
     let mut profile = Profile::new(types.map(|(kind, unit)| SampleType::new(kind, unit)).to_vec());
     profile.default_sample_type = Some(3);
     profile.period_type = Some(SampleType::new("space", "bytes"));
@@ -109,7 +116,8 @@ pub fn heap() -> (Profile, Symbols) {
 
 /// `count` samples in `stacks` stacks of about 30 frames, in 20 threads; every address has a name.
 pub fn large(count: usize, stacks: usize) -> (Profile, Symbols) {
-    let mut profile = Profile::new(vec![SampleType::new("alloc_objects", "count"), SampleType::new("alloc_space", "bytes")]);
+    let mut profile =
+        Profile::new(vec![SampleType::new("alloc_objects", "count"), SampleType::new("alloc_space", "bytes")]);
     profile.mappings = vec![Mapping { start: 0, end: 1 << 40, path: "/bin/large".into(), ..Mapping::default() }];
     profile.threads =
         (0..20).map(|i| Thread { pid: 1, tid: i + 1, name: format!("worker {i}"), ..Thread::default() }).collect();

@@ -1,8 +1,8 @@
 //! Stores built by hand, byte by byte as the layout defines them.
 
 use layout::{
-    AllocValues, CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Frame, Header, MAGIC, Module, Node, Pseudo, RecordId, Root, Thread, TimeSample,
-    TimeValues, VERSION,
+    AllocValues, CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Frame, Header, MAGIC, Module, Node, Pseudo, RecordId, Root,
+    Thread, TimeSample, TimeValues, VERSION,
 };
 use std::collections::HashMap;
 use std::mem::offset_of;

@@ -2,7 +2,9 @@ use std::collections::HashMap;
 
 use super::*;
 
-fn parse(variables: &[(&str, &str)]) -> (Config, Vec<String>) {
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
+fn parse(variables: Variables<'_>) -> (Config, Vec<String>) {
     let variables: HashMap<_, _> = variables.iter().copied().collect();
     let (config, mistakes) = Config::parse(&Surroundings {
         variable: &|name| variables.get(name).map(OsString::from),
@@ -31,7 +33,7 @@ fn an_empty_environment_asks_for_nothing() {
 
 #[test]
 fn the_address_comes_from_the_url_or_else_from_the_pattern() {
-    let cases: [(&[(&str, &str)], &str); 5] = [
+    let cases: [(Variables<'_>, &str); 5] = [
         (&[(variable::SERVER_URL, "unix:///tmp/a.sock")], "unix:///tmp/a.sock"),
         (&[(variable::SERVER_URL_PATTERN, "unix:///tmp/{PID}-{UUID}.sock")], "unix:///tmp/42-UU-ID.sock"),
         (&[(variable::SERVER_URL_PATTERN, "http+unix://%2Ftmp%2F{PID}.sock")], "unix:///tmp/42.sock"),
@@ -71,7 +73,7 @@ fn the_other_variables_are_read() {
 
 #[test]
 fn each_mistake_is_one_line_that_names_variable_value_and_what_is_needed() {
-    let cases: [(&[(&str, &str)], &[&str]); 16] = [
+    let cases: [(Variables<'_>, &[&str]); 16] = [
         (&[(variable::SERVER_URL, "junk")], &["PROFILE_RECORDER_SERVER_URL=\"junk\": not a URL"]),
         (&[(variable::SERVER_URL, "unix:///a\nb/")], &["PROFILE_RECORDER_SERVER_URL=\"unix:///a\\nb/\"", "directory"]),
         (&[(variable::SERVER_URL, "unix:///tmp/{PID}")], &["replaced in PROFILE_RECORDER_SERVER_URL_PATTERN only"]),

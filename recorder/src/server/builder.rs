@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::recording::{Recording, ThisProcess};
 use super::thread::{self, Setup};
 use super::{Server, StartError};
-use crate::config::{Address, AllocInterval, Config, Mistake, Token};
+use crate::config::{Address, AllocInterval, Config, Mistake, Token, variable};
 use crate::log::{self, log};
 
 /// Configures a [`Server`]. Mistakes are kept until it is started.
@@ -38,6 +38,9 @@ impl ServerBuilder {
     pub(super) fn from_env() -> Self {
         let (config, mistakes) = Config::from_env();
         log::set_level(config.log);
+        if let Some(output) = &config.output {
+            log!(Warn, "{} is not offered yet: {} will not be written", variable::OUTPUT, output.display());
+        }
         let Config { address, token, alloc_interval, .. } = config;
         Self { address, token, alloc_interval, mistakes, ..Self::new() }
     }

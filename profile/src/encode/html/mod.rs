@@ -21,7 +21,12 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
     let first = options.column(profile)?;
     let title = svg::title(profile, options);
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
-    write!(out, "{HEAD}<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n", escape(&title), include_str!("page.css"))?;
+    write!(
+        out,
+        "{HEAD}<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
+        escape(&title),
+        include_str!("page.css")
+    )?;
     writeln!(out, "<h1>{}</h1>\n<p id=\"about\"></p>", escape(&title))?;
     if !profile.comments.is_empty() {
         writeln!(out, "<ul id=\"comments\">")?;
