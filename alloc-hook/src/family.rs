@@ -4,7 +4,7 @@
 //! library wants done before the first allocation of the process.
 #![allow(unsafe_code, clippy::missing_safety_doc, reason = "each is as safe as the C function of its name")]
 
-use crate::record::{allocated, after_realloc, before_realloc, freed};
+use crate::record::{after_realloc, allocated, before_realloc, freed};
 pub use crate::registers::Entry;
 use crate::{bootstrap, next};
 use core::ffi::c_int;

@@ -47,7 +47,11 @@ impl OwnHeap {
     pub const fn new() -> Self {
         Self {
             locked: AtomicBool::new(false),
-            lists: UnsafeCell::new(Lists { free: [core::ptr::null_mut(); CLASSES], slab: core::ptr::null_mut(), slab_left: 0 }),
+            lists: UnsafeCell::new(Lists {
+                free: [core::ptr::null_mut(); CLASSES],
+                slab: core::ptr::null_mut(),
+                slab_left: 0,
+            }),
         }
     }
 
@@ -82,7 +86,8 @@ unsafe impl GlobalAlloc for OwnHeap {
             if layout.align() > 4096 {
                 return core::ptr::null_mut();
             }
-            return map(layout.size().next_multiple_of(4096), mm::READ_WRITE, mm::ANONYMOUS, None).unwrap_or(core::ptr::null_mut());
+            return map(layout.size().next_multiple_of(4096), mm::READ_WRITE, mm::ANONYMOUS, None)
+                .unwrap_or(core::ptr::null_mut());
         };
         let size = 1_usize << (class as u32 + SMALLEST_LOG2);
         self.with(|lists| {

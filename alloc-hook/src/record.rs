@@ -43,7 +43,12 @@ pub fn reset_in_child() {
 
 /// Records an allocation that was obtained.
 #[inline(always)]
-pub(crate) fn allocated(function: Function, address: *mut u8, size: usize, from: impl FnOnce() -> (FrameAddress, Registers)) {
+pub(crate) fn allocated(
+    function: Function,
+    address: *mut u8,
+    size: usize,
+    from: impl FnOnce() -> (FrameAddress, Registers),
+) {
     match thread::current() {
         Current::Known(thread) => {
             thread.count(function, size as u64);
@@ -129,7 +134,12 @@ fn record(
     }
 }
 
-fn values_of(inside: &mut Inside<'_>, function: Function, at: FrameAddress, registers: Registers) -> Option<layout::RecordId> {
+fn values_of(
+    inside: &mut Inside<'_>,
+    function: Function,
+    at: FrameAddress,
+    registers: Registers,
+) -> Option<layout::RecordId> {
     let (stack, thread) = (inside.state().stack(), inside.state().record_id());
     let recording = inside.recording();
     walk::capture(recording, stack, at, registers, Context::Hook);

@@ -1,7 +1,7 @@
 //! The door for Rust programs: a [`GlobalAlloc`] around any other.
 #![allow(unsafe_code)]
 
-use crate::record::{allocated, after_realloc, before_realloc, freed};
+use crate::record::{after_realloc, allocated, before_realloc, freed};
 use crate::registers::here;
 use core::alloc::{GlobalAlloc, Layout};
 use layout::Function;
@@ -85,7 +85,8 @@ unsafe impl GlobalAlloc for SystemAllocator {
         }
         let mut address = core::ptr::null_mut();
         // SAFETY: the alignment is a power of two and at least the size of a pointer.
-        let result = unsafe { libc::posix_memalign(&raw mut address, layout.align().max(size_of::<usize>()), layout.size()) };
+        let result =
+            unsafe { libc::posix_memalign(&raw mut address, layout.align().max(size_of::<usize>()), layout.size()) };
         if result == 0 { address.cast() } else { core::ptr::null_mut() }
     }
 

@@ -5,8 +5,10 @@ use crate::syscall::copy_memory;
 /// What the program headers say, in addresses of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Headers {
-    /// Address in the process minus address in the file.
+    /// Address in the process minus address in the file, where the first byte is mapped.
     pub(crate) bias: u64,
+    /// The same for the mapping at hand, which can be another copy of a part of the file (V8 maps its builtins twice).
+    pub(crate) mapping_bias: u64,
     /// Where the object's code begins to run.
     pub(crate) entry: u64,
     /// `.eh_frame_hdr`: address and bytes; 0 if there is none.
@@ -20,6 +22,7 @@ pub(crate) struct Headers {
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
+const PF_X: u32 = 1;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const MAX_HEADERS: usize = 64;
 const HEADER: usize = 56;
@@ -36,8 +39,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Reads the headers of the 64-bit ELF object whose first byte is mapped at `base`.
-pub(crate) fn read(base: u64) -> Option<Headers> {
+/// Reads the headers of the 64-bit ELF object whose first byte is mapped at `base`, for a mapping of it at `start` that begins at `offset` in the file.
+pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers> {
     let mut file = [0; 64];
     if copy_memory(base, &mut file) != file.len() || file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
@@ -58,7 +61,17 @@ pub(crate) fn read(base: u64) -> Option<Headers> {
     let first = of_type(PT_LOAD).find(|h| u64_at(h, 8) == Some(0)).or_else(|| of_type(PT_LOAD).next())?;
     let bias = base.wrapping_sub(u64_at(first, 16)?.wrapping_sub(u64_at(first, 8)?) & !0xfff);
     let entry = bias.wrapping_add(u64_at(&file, 24)?);
-    let mut headers = Headers { bias, entry, ..Headers::default() };
+    let segment = of_type(PT_LOAD).find(|h| {
+        let (offset, size) = (u64_at(h, 8).unwrap_or(0) & !0xfff, u64_at(h, 32).unwrap_or(0));
+        offset <= offset_in_file
+            && offset_in_file < offset.wrapping_add(size.wrapping_add(0xfff))
+            && u32_at(h, 4).is_some_and(|flags| flags & PF_X != 0)
+    });
+    let mapping_bias = segment.map_or(bias, |h| {
+        let svma = u64_at(h, 16).unwrap_or(0).wrapping_sub(u64_at(h, 8).unwrap_or(0)).wrapping_add(offset_in_file);
+        start.wrapping_sub(svma)
+    });
+    let mut headers = Headers { bias, mapping_bias, entry, ..Headers::default() };
     if let Some(h) = of_type(PT_GNU_EH_FRAME).next() {
         let svma = u64_at(h, 16)?;
         headers.eh_frame_hdr = bias.wrapping_add(svma);

@@ -11,8 +11,8 @@
 compile_error!("Profile Recorder records Linux programs on x86_64; other targets have no capture code yet");
 
 pub mod clock;
-pub mod maps;
 pub mod mapping;
+pub mod maps;
 pub mod modules;
 pub mod region;
 pub mod rules;

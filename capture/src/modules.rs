@@ -26,6 +26,9 @@ const MAX_RANGES: usize = 8192;
 /// Bytes from an object's entry point that belong to its start-up code, if no table says otherwise.
 const ENTRY_CODE: u64 = 128;
 
+/// Bytes without a row between two described functions that are more than an assembler's or a linker's small pieces of code.
+const JIT_REGION: u32 = 64 << 10;
+
 /// A range of executable addresses.
 struct Range {
     start: AtomicU64,
@@ -40,7 +43,9 @@ struct Entry {
     end: AtomicU64,
     /// Address of the file's first byte.
     base: AtomicU64,
+    /// Address in the process minus address in the file: of this mapping, and of the one that holds the frame information.
     bias: AtomicU64,
+    table_bias: AtomicU64,
     entry_point: AtomicU64,
     file_offset: AtomicU64,
     device: AtomicU64,
@@ -211,6 +216,8 @@ pub fn find(avma: u64) -> Found {
 pub enum Lookup {
     /// The rule at the address; [`Rule::NONE`] if the object's table has none there.
     Rule(Rule),
+    /// The table is silent about a region so large that another compiler made it, such as V8's builtins inside node: as good as JIT code.
+    Generated,
     /// The object's table is not built yet.
     NotBuilt,
 }
@@ -225,10 +232,23 @@ pub fn lookup(module: ModuleIndex, avma: u64) -> Lookup {
     let offset = avma.wrapping_sub(entry.bias.load(Ordering::Relaxed));
     // SAFETY: published tables are immutable and never freed.
     let table = unsafe { (*table).view() };
-    let rule = u32::try_from(offset).ok().and_then(|offset| table.lookup(offset)).unwrap_or(Rule::NONE);
+    let Ok(offset) = u32::try_from(offset) else { return Lookup::Rule(Rule::NONE) };
+    if let Some(rule) = table.lookup(offset).filter(|rule| !rule.is_none()) {
+        return Lookup::Rule(rule);
+    }
     // The dynamic linker's first instructions have no frame information; nothing called them.
-    let since_entry = avma.wrapping_sub(entry.entry_point.load(Ordering::Relaxed));
-    Lookup::Rule(if rule.is_none() && since_entry < ENTRY_CODE { Rule::END_OF_STACK } else { rule })
+    if avma.wrapping_sub(entry.entry_point.load(Ordering::Relaxed)) < ENTRY_CODE {
+        return Lookup::Rule(Rule::END_OF_STACK);
+    }
+    if gap(table.pcs, offset) >= JIT_REGION { Lookup::Generated } else { Lookup::Rule(Rule::NONE) }
+}
+
+/// Bytes around an address that no row describes.
+fn gap(pcs: &[u32], offset: u32) -> u32 {
+    let after = pcs.partition_point(|pc| *pc <= offset);
+    let start = after.checked_sub(1).and_then(|i| pcs.get(i)).copied().unwrap_or(0);
+    let end = pcs.get(after).copied().unwrap_or(u32::MAX);
+    end.wrapping_sub(start)
 }
 
 /// Whether the module is the recorder's own library.
@@ -286,8 +306,9 @@ fn build(entry: &Entry) -> Option<()> {
         return None;
     }
     // SAFETY: `set_builder` stored functions of these types.
-    let (builder, finder) =
-        unsafe { (core::mem::transmute::<*mut (), Builder>(builder), core::mem::transmute::<*mut (), FindEhFrame>(finder)) };
+    let (builder, finder) = unsafe {
+        (core::mem::transmute::<*mut (), Builder>(builder), core::mem::transmute::<*mut (), FindEhFrame>(finder))
+    };
     let hdr_avma = entry.eh_frame_hdr.load(Ordering::Relaxed);
     let end = entry.eh_frame_end.load(Ordering::Relaxed);
     let hdr_length = entry.eh_frame_hdr_length.load(Ordering::Relaxed) as usize;
@@ -306,7 +327,7 @@ fn build(entry: &Entry) -> Option<()> {
     let bytes = copy.bytes_mut().get_mut(..length)?;
     let read = syscall::copy_memory(eh_frame_avma, bytes);
     let image = Image {
-        bias: entry.bias.load(Ordering::Relaxed),
+        bias: entry.table_bias.load(Ordering::Relaxed),
         eh_frame_hdr: hdr,
         eh_frame_hdr_avma: hdr_avma,
         eh_frame: bytes.get(..read)?,
@@ -330,7 +351,8 @@ fn publish_table(entry: &Entry, pcs: &[u32], rules: &[u16], interned: &[u64]) {
         core::ptr::copy_nonoverlapping(interned.as_ptr(), to_interned, interned.len());
         core::ptr::copy_nonoverlapping(pcs.as_ptr(), to_pcs, rows);
         core::ptr::copy_nonoverlapping(rules.as_ptr(), to_rules, rows);
-        let table = TableMemory { pcs: to_pcs, rules: to_rules, rows, interned: to_interned, interned_length: interned.len() };
+        let table =
+            TableMemory { pcs: to_pcs, rules: to_rules, rows, interned: to_interned, interned_length: interned.len() };
         core::ptr::write(base.cast::<TableMemory>(), table);
     }
     entry.table.store(base.cast(), Ordering::Release);
@@ -420,7 +442,7 @@ fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64) -> u32 {
             return i as u32 + 1;
         }
     }
-    let Some(headers) = elf::read(base) else { return 0 };
+    let Some(headers) = elf::read(base, line.start, line.offset) else { return 0 };
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
     let all = ENTRIES.load(Ordering::Relaxed);
     if count >= MAX_MODULES || all.is_null() {
@@ -431,7 +453,8 @@ fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64) -> u32 {
     entry.start.store(line.start, Ordering::Relaxed);
     entry.end.store(line.end, Ordering::Relaxed);
     entry.base.store(base, Ordering::Relaxed);
-    entry.bias.store(headers.bias, Ordering::Relaxed);
+    entry.bias.store(headers.mapping_bias, Ordering::Relaxed);
+    entry.table_bias.store(headers.bias, Ordering::Relaxed);
     entry.entry_point.store(headers.entry, Ordering::Relaxed);
     entry.file_offset.store(line.offset, Ordering::Relaxed);
     entry.device.store(line.device, Ordering::Relaxed);
@@ -504,7 +527,7 @@ pub fn rewrite_records() {
             && let Some(entry) = entries().get(usize::from(module.get()).wrapping_sub(1))
             && entry.start.load(Ordering::Relaxed) == line.start
         {
-            let headers = elf::read(entry.base.load(Ordering::Relaxed)).unwrap_or_default();
+            let headers = elf::read(entry.base.load(Ordering::Relaxed), line.start, line.offset).unwrap_or_default();
             write_record(u32::from(module.get()), entry, line.path, &headers);
         }
         true

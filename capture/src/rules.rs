@@ -99,6 +99,13 @@ fn resolve_slow(at: FrameAddress, context: Context) -> Resolved {
                 }
                 let rule = match found {
                     Lookup::Rule(rule) if !rule.is_none() => rule,
+                    Lookup::Generated => rule_from_code(at, &mut Code).unwrap_or(Rule::NONE),
+                    // No call ends before the first byte of a function that follows a gap: the address was put there, as the root of a coroutine.
+                    Lookup::Rule(_)
+                        if matches!(at, FrameAddress::ReturnAddress(_)) && starts_function(module, at.address()) =>
+                    {
+                        starting_rule(module, at.address())
+                    }
                     // A gap in the table: linkers describe neither every procedure linkage table nor the first instructions of a program.
                     _ => rule_from_code(at, &mut Code).unwrap_or(Rule::NO_TABLE),
                 };
@@ -111,7 +118,10 @@ fn resolve_slow(at: FrameAddress, context: Context) -> Resolved {
             }
             Found::Anonymous => {
                 // Code of a JIT compiler keeps a chain of frame pointers, or is one of the shapes that are known.
-                return Resolved { rule: rule_from_code(at, &mut Code).unwrap_or(Rule::NONE), module: ModuleIndex::NONE };
+                return Resolved {
+                    rule: rule_from_code(at, &mut Code).unwrap_or(Rule::NONE),
+                    module: ModuleIndex::NONE,
+                };
             }
             Found::Nowhere if attempt == 0 && worth_a_refresh(address) => match context {
                 Context::Hook => modules::refresh(),
@@ -124,6 +134,17 @@ fn resolve_slow(at: FrameAddress, context: Context) -> Resolved {
         }
     }
     Resolved { rule: Rule::NO_TABLE, module: ModuleIndex::NONE }
+}
+
+fn starting_rule(module: ModuleIndex, avma: u64) -> Rule {
+    match modules::lookup(module, avma) {
+        Lookup::Rule(rule) => rule,
+        Lookup::Generated | Lookup::NotBuilt => Rule::NONE,
+    }
+}
+
+fn starts_function(module: ModuleIndex, avma: u64) -> bool {
+    !starting_rule(module, avma).is_none()
 }
 
 /// Instructions of this process, which may vanish meanwhile.

@@ -40,7 +40,15 @@ pub struct Tree {
 impl Tree {
     /// A tree that has no root yet.
     pub const fn new() -> Self {
-        Self { roots: [RecordId::NONE; 3], owner: RecordId::NONE, slots: None, mask: 0, used: 0, nodes: Cursor::new(), values: Cursor::new() }
+        Self {
+            roots: [RecordId::NONE; 3],
+            owner: RecordId::NONE,
+            slots: None,
+            mask: 0,
+            used: 0,
+            nodes: Cursor::new(),
+            values: Cursor::new(),
+        }
     }
 
     /// The root of a kind, made on first use for the thread's record. A tree that enters stacks of several threads makes their roots by [`Tree::child`].
@@ -173,6 +181,7 @@ impl Tree {
 
 #[inline]
 fn hash(parent: RecordId, frame: Frame) -> usize {
-    let mixed = (frame.to_bits() ^ (u64::from(parent.0) << 32 | u64::from(parent.0))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed =
+        (frame.to_bits() ^ (u64::from(parent.0) << 32 | u64::from(parent.0))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 29) as usize
 }

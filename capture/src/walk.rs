@@ -31,7 +31,13 @@ pub fn capture(recording: &mut Recording, stack: Bounds, at: FrameAddress, regis
 
 /// The same for any stack, read by `memory`.
 #[inline]
-pub fn capture_from(recording: &mut Recording, memory: impl Memory, at: FrameAddress, registers: Registers, context: Context) {
+pub fn capture_from(
+    recording: &mut Recording,
+    memory: impl Memory,
+    at: FrameAddress,
+    registers: Registers,
+    context: Context,
+) {
     if context == Context::Hook && modules::is_stale() {
         modules::refresh();
     }

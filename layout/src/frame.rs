@@ -179,14 +179,8 @@ pub enum Lost {
 
 impl Lost {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
-        Self::StoreFull,
-        Self::Reentered,
-        Self::LogFull,
-        Self::NoThread,
-        Self::LiveTableFull,
-        Self::TimeStoreFull,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::StoreFull, Self::Reentered, Self::LogFull, Self::NoThread, Self::LiveTableFull, Self::TimeStoreFull];
 
     /// Whether the weight is nanoseconds of time, not bytes of allocations.
     pub const fn is_time(self) -> bool {

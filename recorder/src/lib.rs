@@ -30,6 +30,6 @@ mod tables;
 
 pub use alloc_hook::RecordingAllocator;
 #[cfg(feature = "server")]
-pub use session::Mode;
-#[cfg(feature = "server")]
 pub use server::{Server, ServerBuilder, ServerInfo, StartError};
+#[cfg(feature = "server")]
+pub use session::Mode;

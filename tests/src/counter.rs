@@ -39,5 +39,12 @@ pub fn compile(directory: &Path) -> PathBuf {
 pub fn read(file: &Path) -> Counts {
     let bytes = std::fs::read(file).expect("the counter's file");
     let word = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
-    Counts { malloc: word(0), calloc: word(1), realloc: word(2), posix_memalign: word(3), aligned_alloc: word(4), free: word(5) }
+    Counts {
+        malloc: word(0),
+        calloc: word(1),
+        realloc: word(2),
+        posix_memalign: word(3),
+        aligned_alloc: word(4),
+        free: word(5),
+    }
 }

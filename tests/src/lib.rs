@@ -1,8 +1,8 @@
 //! What the end-to-end tests share: the executable under test, programs to record, scratch directories.
 
 pub mod counter;
-pub mod programs;
 pub mod pprof;
+pub mod programs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -10,7 +10,12 @@ use std::process::Command;
 pub fn compile_c(name: &str, directory: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("victims").join(format!("{name}.c"));
     let program = directory.join(name);
-    let status = Command::new("gcc").args(["-O2", "-g", "-fno-builtin", "-o"]).arg(&program).arg(source).arg("-lpthread").status();
+    let status = Command::new("gcc")
+        .args(["-O2", "-g", "-fno-builtin", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg("-lpthread")
+        .status();
     assert!(status.is_ok_and(|s| s.success()), "gcc compiles {name}.c");
     program
 }
@@ -20,7 +25,8 @@ pub fn compile_c(name: &str, directory: &Path) -> PathBuf {
 /// # Panics
 /// If there is no Python.
 pub fn python() -> String {
-    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().expect("python3 runs");
+    let output =
+        Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().expect("python3 runs");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 

@@ -8,7 +8,8 @@ fn assert_recorded(how: &str, code: Option<i32>, signal: Option<i32>) {
     let program = programs::compile_c("ending", directory.path());
     let profile = directory.path().join("p.pb.gz");
     let path = profile.to_str().unwrap();
-    let recorded = output(&mut run(&["record", "--quiet", "--mode", "allocs", "-o", path, "--", program.to_str().unwrap(), how]));
+    let recorded =
+        output(&mut run(&["record", "--quiet", "--mode", "allocs", "-o", path, "--", program.to_str().unwrap(), how]));
     assert_eq!((recorded.status.code(), recorded.status.signal()), (code, signal), "{how}: {}", text(&recorded.stderr));
     let top = pprof::go(&["-top", "-cum", "-sample_index=alloc_objects"], path);
     let work = top.lines().find(|line| line.trim_end().ends_with(" work")).unwrap_or_else(|| panic!("{how}: {top}"));

@@ -108,7 +108,8 @@ fn the_stacks_of_a_profile_sum_to_the_exact_counts() {
         let counts = counter::read(&counted);
         // The counter does not stand in front of memalign, valloc and pvalloc: `family` calls them 90 times.
         let unseen = if i == 2 { 90 } else { 0 };
-        let expected = counts.malloc + counts.calloc + counts.realloc + counts.posix_memalign + counts.aligned_alloc + unseen;
+        let expected =
+            counts.malloc + counts.calloc + counts.realloc + counts.posix_memalign + counts.aligned_alloc + unseen;
         assert_eq!(pprof::total(&profile, "alloc_objects"), i64::try_from(expected).unwrap(), "{victim:?}");
     }
 }
@@ -124,7 +125,10 @@ fn go_names_the_functions_of_python_with_their_allocations() {
     assert!(run.status.success(), "{}", text(&run.stderr));
     let top = pprof::go(&["-top", "-cum", "-nodecount=200", "-sample_index=alloc_objects"], path);
     for name in ["Py_RunMain", "_PyEval_EvalFrameDefault", "malloc"] {
-        assert!(top.lines().any(|line| line.split_whitespace().last() == Some(name) || line.contains(name)), "{name} in:\n{top}");
+        assert!(
+            top.lines().any(|line| line.split_whitespace().last() == Some(name) || line.contains(name)),
+            "{name} in:\n{top}"
+        );
     }
     // Complete stacks: everything but what the dynamic linker does before `main` lies below `main`.
     let total = pprof::total(&profile, "alloc_objects");

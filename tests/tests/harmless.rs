@@ -83,7 +83,10 @@ fn node_evaluates() {
 
 #[test]
 fn perl_runs() {
-    assert_harmless(&["perl", "-e", "my %h = map { $_ => $_ x 3 } 1..1000; print scalar(keys %h), qq(\\n); exit 4"], as_it_is);
+    assert_harmless(
+        &["perl", "-e", "my %h = map { $_ => $_ x 3 } 1..1000; print scalar(keys %h), qq(\\n); exit 4"],
+        as_it_is,
+    );
 }
 
 #[test]
@@ -97,9 +100,24 @@ fn a_wrapper_script_that_execs_the_real_program_is_followed() {
     assert_harmless(&[wrapper, "-c", "print(sum(len(str(i)) for i in range(1000)))"], as_it_is);
     let profile = directory.path().join("p.folded");
     let path = profile.to_str().unwrap();
-    let run = output(&mut run(&["record", "--quiet", "--no-follow", "--mode", "allocs", "-o", path, "--", wrapper, "-c", "pass"]));
+    let run = output(&mut run(&[
+        "record",
+        "--quiet",
+        "--no-follow",
+        "--mode",
+        "allocs",
+        "-o",
+        path,
+        "--",
+        wrapper,
+        "-c",
+        "pass",
+    ]));
     assert!(run.status.success(), "{}", text(&run.stderr));
-    assert!(std::fs::read_to_string(profile).unwrap().contains("Py_RunMain"), "the interpreter's stacks are there without --follow too");
+    assert!(
+        std::fs::read_to_string(profile).unwrap().contains("Py_RunMain"),
+        "the interpreter's stacks are there without --follow too"
+    );
 }
 
 #[test]
@@ -109,14 +127,29 @@ fn a_program_that_forks_and_execs_is_followed_through_all_of_it() {
     assert_harmless(&[program.to_str().unwrap()], as_it_is);
     let profile = directory.path().join("p.pb.gz");
     let path = profile.to_str().unwrap();
-    let recorded = output(&mut run(&["record", "--quiet", "--mode", "allocs", "-o", path, "--", program.to_str().unwrap()]));
+    let recorded =
+        output(&mut run(&["record", "--quiet", "--mode", "allocs", "-o", path, "--", program.to_str().unwrap()]));
     assert_eq!(recorded.status.code(), Some(5));
     let top = pprof::go(&["-top", "-cum", "-sample_index=alloc_objects"], path);
     let line = top.lines().find(|line| line.trim_end().ends_with(" allocate")).unwrap_or_else(|| panic!("{top}"));
-    assert_eq!(line.split_whitespace().nth(3), Some("600"), "100 in the parent, 200 in the child, 300 after exec:\n{top}");
+    assert_eq!(
+        line.split_whitespace().nth(3),
+        Some("600"),
+        "100 in the parent, 200 in the child, 300 after exec:\n{top}"
+    );
     let alone = directory.path().join("alone.pb.gz");
     let path = alone.to_str().unwrap();
-    output(&mut run(&["record", "--quiet", "--no-follow", "--mode", "allocs", "-o", path, "--", program.to_str().unwrap()]));
+    output(&mut run(&[
+        "record",
+        "--quiet",
+        "--no-follow",
+        "--mode",
+        "allocs",
+        "-o",
+        path,
+        "--",
+        program.to_str().unwrap(),
+    ]));
     let top = pprof::go(&["-top", "-cum", "-sample_index=alloc_objects"], path);
     let line = top.lines().find(|line| line.trim_end().ends_with(" allocate")).unwrap_or_else(|| panic!("{top}"));
     assert_eq!(line.split_whitespace().nth(3), Some("100"), "the parent alone:\n{top}");
@@ -127,12 +160,13 @@ fn redis_serves_its_benchmark() {
     let directory = scratch();
     let socket = directory.path().join("redis.sock");
     let profile = directory.path().join("redis.pb.gz");
-    let mut server = run(&["record", "--quiet", "--mode", "allocs,cpu", "-o", profile.to_str().unwrap(), "--", "redis-server"])
-        .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no", "--unixsocket"])
-        .arg(&socket)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("profrec runs");
+    let mut server =
+        run(&["record", "--quiet", "--mode", "allocs,cpu", "-o", profile.to_str().unwrap(), "--", "redis-server"])
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no", "--unixsocket"])
+            .arg(&socket)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("profrec runs");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !socket.exists() {
         assert!(std::time::Instant::now() < deadline, "redis-server does not start");

@@ -8,14 +8,16 @@ fn burned(threads: &str, hz: &str) {
     let profile = directory.path().join("p.pb.gz");
     let path = profile.to_str().unwrap();
     let program = program.to_str().unwrap();
-    let recorded = output(&mut run(&["record", "--quiet", "--mode", "cpu", "--hz", hz, "-o", path, "--", program, threads]));
+    let recorded =
+        output(&mut run(&["record", "--quiet", "--mode", "cpu", "--hz", hz, "-o", path, "--", program, threads]));
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));
     let truth: f64 = text(&recorded.stdout).trim().parse().expect("nanoseconds");
     let total = pprof::total(&profile, "cpu") as f64;
     assert!((total / truth - 1.0).abs() < 0.03, "{threads} threads at {hz} Hz: {total} ns of {truth} ns");
     let top = pprof::go(&["-top", "-cum", "-sample_index=cpu", "-unit=ns"], path);
     let of = |name: &str| {
-        let line = top.lines().find(|line| line.trim_end().ends_with(&format!(" {name}"))).unwrap_or_else(|| panic!("{top}"));
+        let line =
+            top.lines().find(|line| line.trim_end().ends_with(&format!(" {name}"))).unwrap_or_else(|| panic!("{top}"));
         line.split_whitespace().nth(3).and_then(|value| value.strip_suffix("ns")?.parse::<f64>().ok()).unwrap()
     };
     let share = of("burn_most") / (of("burn_most") + of("burn_some"));

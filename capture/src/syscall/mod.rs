@@ -48,7 +48,9 @@ impl File {
         }
         let flags = if flags == Self::READ { flags } else { flags | Self::NO_FOLLOW };
         // SAFETY: the path is zero-terminated and only read.
-        let fd = check(unsafe { syscall(number::OPENAT, [Self::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0o600, 0, 0]) })?;
+        let fd = check(unsafe {
+            syscall(number::OPENAT, [Self::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0o600, 0, 0])
+        })?;
         Ok(Self(fd as i32))
     }
 
@@ -61,7 +63,9 @@ impl File {
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             // SAFETY: the kernel writes at most `len` bytes into a buffer that is ours.
-            let result = check(unsafe { syscall(number::READ, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) });
+            let result = check(unsafe {
+                syscall(number::READ, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0])
+            });
             if result != Err(Errno::INTR) {
                 return result;
             }
@@ -71,20 +75,29 @@ impl File {
     /// Reads up to `buffer.len()` bytes at `offset`.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
         // SAFETY: as in `read`.
-        check(unsafe { syscall(number::PREAD64, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0]) })
+        check(unsafe {
+            syscall(
+                number::PREAD64,
+                [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0],
+            )
+        })
     }
 
     /// Writes the bytes at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
         // SAFETY: the kernel only reads the bytes.
-        check(unsafe { syscall(number::PWRITE64, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), offset as usize, 0, 0]) })
+        check(unsafe {
+            syscall(number::PWRITE64, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), offset as usize, 0, 0])
+        })
     }
 
     /// Allocates the file's blocks in a range, growing the file, so that no later write to it can fail for want of space.
     pub fn allocate(&self, offset: u64, length: u64) -> Result<(), Errno> {
         loop {
             // SAFETY: no memory is involved.
-            let result = check(unsafe { syscall(number::FALLOCATE, [self.0 as usize, 0, offset as usize, length as usize, 0, 0]) });
+            let result = check(unsafe {
+                syscall(number::FALLOCATE, [self.0 as usize, 0, offset as usize, length as usize, 0, 0])
+            });
             if result != Err(Errno::INTR) {
                 return result.map(drop);
             }
@@ -94,7 +107,9 @@ impl File {
     /// Directory entries as the kernel packs them (`struct linux_dirent64`).
     pub fn read_directory(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         // SAFETY: the kernel writes at most `len` bytes into a buffer that is ours.
-        check(unsafe { syscall(number::GETDENTS64, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) })
+        check(unsafe {
+            syscall(number::GETDENTS64, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0])
+        })
     }
 }
 
@@ -181,7 +196,10 @@ pub fn copy_memory(address: u64, buffer: &mut [u8]) -> usize {
     let remote = [address as usize, buffer.len()];
     // SAFETY: the kernel writes into `buffer` alone, and checks the remote address itself.
     let result = check(unsafe {
-        syscall(number::PROCESS_VM_READV, [getpid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0])
+        syscall(
+            number::PROCESS_VM_READV,
+            [getpid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0],
+        )
     });
     result.unwrap_or(0)
 }
@@ -237,7 +255,10 @@ pub fn queue_signal(tid: u32, signal: i32, value: usize) -> Result<(), Errno> {
     *fourth = value as u64;
     // SAFETY: the kernel reads one siginfo.
     check(unsafe {
-        syscall(number::RT_TGSIGQUEUEINFO, [getpid() as usize, tid as usize, signal as usize, info.as_ptr() as usize, 0, 0])
+        syscall(
+            number::RT_TGSIGQUEUEINFO,
+            [getpid() as usize, tid as usize, signal as usize, info.as_ptr() as usize, 0, 0],
+        )
     })
     .map(drop)
 }
@@ -268,7 +289,8 @@ impl CpuTimer {
         let first = [(first_ns / 1_000_000_000) as i64, (first_ns % 1_000_000_000) as i64];
         let spec = [period, first];
         // SAFETY: the kernel reads one itimerspec.
-        let result = check(unsafe { syscall(number::TIMER_SETTIME, [id as usize, 0, spec.as_ptr() as usize, 0, 0, 0]) });
+        let result =
+            check(unsafe { syscall(number::TIMER_SETTIME, [id as usize, 0, spec.as_ptr() as usize, 0, 0, 0]) });
         if let Err(error) = result {
             timer.delete();
             return Err(error);

@@ -95,7 +95,8 @@ async fn orders(State(pages): State<Pages>, Query(question): Query<Question>) ->
 #[inline(never)]
 fn make_json(count: u32) -> String {
     let item = |i: u32| Item { name: format!("item {i}"), price_cents: u64::from(i) * 99 };
-    let order = |id| Order { id, customer: format!("customer {}", id % 17), items: (0..id % 5 + 1).map(item).collect() };
+    let order =
+        |id| Order { id, customer: format!("customer {}", id % 17), items: (0..id % 5 + 1).map(item).collect() };
     let orders: Vec<Order> = (0..count).map(order).collect();
     serde_json::to_string(&orders).unwrap_or_default()
 }

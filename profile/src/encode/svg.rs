@@ -16,12 +16,21 @@ pub(super) enum Style {
     Page,
 }
 
+/// More frames than this make a page slow that shows several graphs.
+const MAX_FRAMES_ON_PAGE: usize = 2500;
+
 impl Style {
-    /// Percentage of the whole below which a frame is not drawn: a fraction of a pixel.
-    const fn min_width(self) -> f64 {
+    /// Share of the whole below which a frame is not drawn: at first a fraction of a pixel, more on a page with too many frames.
+    fn smallest_share(self, totals: &[i64]) -> f64 {
+        let whole = totals.first().copied().unwrap_or(0).max(1) as f64;
         match self {
-            Self::File => 0.01,
-            Self::Page => 0.03,
+            Self::File => 0.000_1,
+            Self::Page if totals.len() <= MAX_FRAMES_ON_PAGE => 0.000_3,
+            Self::Page => {
+                let mut sorted = totals.to_vec();
+                let (_, smallest, _) = sorted.select_nth_unstable_by(MAX_FRAMES_ON_PAGE, |a, b| b.cmp(a));
+                (*smallest as f64 / whole).max(0.000_3)
+            }
         }
     }
 }
@@ -33,7 +42,7 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
     let column = options.column(profile)?;
     let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
     let tree = Tree::new(profile, symbols, prefix, folded_name);
-    draw(&tree, profile, column, &title(profile, options), Style::File, out)
+    draw(&tree, profile, column, &title(profile, options), Style::File, out).map(drop)
 }
 
 /// The title asked for, or what is measured.
@@ -75,6 +84,7 @@ fn count_name(sample_type: &SampleType) -> String {
     }
 }
 
+/// Draws one column; returns the share of the whole below which frames are left out.
 pub(super) fn draw(
     tree: &Tree,
     profile: &Profile,
@@ -82,7 +92,7 @@ pub(super) fn draw(
     title: &str,
     style: Style,
     out: &mut dyn Write,
-) -> io::Result<()> {
+) -> io::Result<f64> {
     let fallback = SampleType::new("samples", "count");
     let sample_type = profile.sample_types.get(column).unwrap_or(&fallback);
     let mut own = tree.own_values(profile, column);
@@ -90,7 +100,9 @@ pub(super) fn draw(
     own.iter_mut().for_each(|value| *value = (*value).max(0));
     let halvings = halvings_to_fit(&own);
     own.iter_mut().for_each(|value| *value >>= halvings);
-    fold_narrow(tree, &mut own, style.min_width() / 100.0);
+    let totals = tree.totals(&own);
+    let smallest_share = style.smallest_share(&totals);
+    fold_narrow(tree, &totals, &mut own, smallest_share);
 
     let mut options = flamegraph::Options::default();
     options.title = format!("{title}: {}", caption(sample_type));
@@ -100,7 +112,7 @@ pub(super) fn draw(
     }
     options.subtitle = (!notes.is_empty() && style == Style::File).then(|| notes.join("; "));
     options.direction = if style == Style::Page { Direction::Inverted } else { Direction::Straight };
-    options.min_width = style.min_width();
+    options.min_width = smallest_share * 100.0;
     options.count_name = count_name(sample_type);
     // Microseconds are what a person can read; the graph divides, so that no rounding adds up.
     let unit = if sample_type.unit == "nanoseconds" { 0.001 } else { 1.0 };
@@ -131,7 +143,8 @@ pub(super) fn draw(
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     flamegraph::from_lines(&mut options, lines.lines().rev(), &mut out)?;
-    out.flush()
+    out.flush()?;
+    Ok(smallest_share)
 }
 
 /// How often values must be halved so that their sum can be expressed.
@@ -146,8 +159,7 @@ fn halvings_to_fit(values: &[i64]) -> u32 {
 }
 
 /// Gives the values of frames that would be too narrow to see to those below them: the picture is the same, and done sooner.
-fn fold_narrow(tree: &Tree, own: &mut [i64], min_share: f64) {
-    let totals = tree.totals(own);
+fn fold_narrow(tree: &Tree, totals: &[i64], own: &mut [i64], min_share: f64) {
     let smallest = totals.first().copied().unwrap_or(0) as f64 * min_share;
     for node in (1..tree.len()).rev() {
         if (totals[node] as f64) < smallest {

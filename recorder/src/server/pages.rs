@@ -78,7 +78,7 @@ pub(super) fn help(url: &str) -> String {
         None => ("curl".to_owned(), url),
     };
     let pprof =
-        if base == url { format!("go tool pprof {url}/debug/pprof/profile?seconds=5\n") } else { String::new() };
+        if base == url { format!("go tool pprof '{url}/debug/pprof/profile?seconds=5'\n") } else { String::new() };
     format!(
         "Welcome to Profile Recorder. Ask for example:\n\n\
          {curl} -X POST -d '{}' {base}/sample\n\
@@ -104,7 +104,7 @@ mod tests {
         assert!(unix.contains("curl --unix-socket '/tmp/a.sock' -X POST -d '{\"numberOfSamples\":100"), "{unix}");
         assert!(unix.contains("http://localhost/sample") && !unix.contains("go tool"), "{unix}");
         let tcp = help("http://127.0.0.1:7000");
-        assert!(tcp.contains("go tool pprof http://127.0.0.1:7000/debug/pprof/profile"), "{tcp}");
+        assert!(tcp.contains("go tool pprof 'http://127.0.0.1:7000/debug/pprof/profile"), "{tcp}");
     }
 
     #[test]

@@ -25,6 +25,8 @@ struct Places {
 struct Place {
     /// `None` while a request is being answered.
     waiting_since: Option<Instant>,
+    /// Whether a request ever came.
+    used: bool,
     connection: Option<AbortHandle>,
 }
 
@@ -56,7 +58,7 @@ impl Slots {
         }
         let id = places.next_id;
         places.next_id += 1;
-        places.taken.insert(id, Place { waiting_since: Some(Instant::now()), connection: None });
+        places.taken.insert(id, Place { waiting_since: Some(Instant::now()), used: false, connection: None });
         Some(Slot { slots: self.clone(), id })
     }
 
@@ -64,6 +66,13 @@ impl Slots {
     pub(super) fn set_connection(&self, id: u64, connection: AbortHandle) {
         if let Some(place) = self.places().taken.get_mut(&id) {
             place.connection = Some(connection);
+        }
+    }
+
+    /// Ends the connections on which no request ever came: nobody waits for an answer there.
+    pub(super) fn end_unused(&self) {
+        for place in self.places().taken.values().filter(|place| !place.used) {
+            place.connection.as_ref().inspect(|connection| connection.abort());
         }
     }
 
@@ -85,20 +94,19 @@ impl Slot {
 
     /// Keeps the place until the guard is dropped.
     pub(super) fn busy(&self) -> BusySlot<'_> {
-        self.set_waiting(None);
-        BusySlot(self)
-    }
-
-    fn set_waiting(&self, since: Option<Instant>) {
         if let Some(place) = self.slots.places().taken.get_mut(&self.id) {
-            place.waiting_since = since;
+            place.waiting_since = None;
+            place.used = true;
         }
+        BusySlot(self)
     }
 }
 
 impl Drop for BusySlot<'_> {
     fn drop(&mut self) {
-        self.0.set_waiting(Some(Instant::now()));
+        if let Some(place) = self.0.slots.places().taken.get_mut(&self.0.id) {
+            place.waiting_since = Some(Instant::now());
+        }
     }
 }
 

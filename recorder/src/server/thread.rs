@@ -168,6 +168,7 @@ async fn serve(setup: Setup, listening: Listening, mut stop: watch::Receiver<boo
     }
     // The socket's file goes first: a client that comes now finds no server rather than one that does not answer.
     drop(listener);
+    slots.end_unused();
     let _ = timeout(STOP_WAITS, async { while connections.join_next().await.is_some() {} }).await;
 }
 

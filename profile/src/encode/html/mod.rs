@@ -36,9 +36,9 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
         writeln!(out, "</ul>")?;
     }
     writeln!(out, "<nav role=\"tablist\" aria-label=\"Sample types\"></nav>")?;
-    graphs(profile, symbols, options, first, &title, &mut out)?;
+    let shares = graphs(profile, symbols, options, first, &title, &mut out)?;
     out.write_all(TABLE.as_bytes())?;
-    let data = serde_json::to_string(&data(profile, symbols, first))?.replace('<', "\\u003c");
+    let data = serde_json::to_string(&data(profile, symbols, first, &shares))?.replace('<', "\\u003c");
     writeln!(out, "<script type=\"application/json\" id=\"data\">{data}</script>")?;
     writeln!(out, "<script>\n{}</script>\n</body>\n</html>", include_str!("page.js"))?;
     out.flush()
@@ -48,14 +48,14 @@ const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\
     <meta name=\"viewport\" content=\"width=device-width\">\n\
     <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n";
 
-const TABLE: &str = "<input id=\"filter\" type=\"search\" placeholder=\"Filter functions\" aria-label=\"Filter functions\">\n\
+const TABLE: &str = "<p id=\"drawn\"></p>\n<input id=\"filter\" type=\"search\" placeholder=\"Filter functions\" aria-label=\"Filter functions\">\n\
     <table>\n<thead><tr>\
     <th colspan=\"2\" aria-sort=\"descending\"><button title=\"In the function itself\">Self</button></th>\
     <th colspan=\"2\"><button title=\"In the function and what it called\">Total</button></th>\
     <th>Function</th></tr></thead>\n<tbody></tbody>\n</table>\n<p id=\"more\"></p>\n\
     <noscript><p>The table and the other sample types need scripts.</p></noscript>\n";
 
-/// A frame for each column; only the first is loaded before it is asked for.
+/// A frame for each column; only the first is loaded before it is asked for. Returns what each leaves out.
 fn graphs(
     profile: &Profile,
     symbols: &Symbols,
@@ -63,26 +63,28 @@ fn graphs(
     first: usize,
     title: &str,
     out: &mut dyn Write,
-) -> io::Result<()> {
+) -> io::Result<Vec<f64>> {
+    let mut shares = Vec::new();
     let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
     let tree = Tree::new(profile, symbols, prefix, folded_name);
     for (column, sample_type) in profile.sample_types.iter().enumerate() {
         let mut graph = Vec::new();
-        svg::draw(&tree, profile, column, title, Style::Page, &mut graph)?;
+        shares.push(svg::draw(&tree, profile, column, title, Style::Page, &mut graph)?);
         let graph = String::from_utf8_lossy(&graph);
         let graph = graph.find("<svg").map_or("", |start| &graph[start..]);
         // Scrolling is the page's: the frame is as high as its contents.
         let height = graph.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("400");
         let (attribute, hidden) = if column == first { ("srcdoc", "") } else { ("data-graph", " hidden") };
         let document = format!("{GRAPH_HEAD}<style>{}</style>{graph}", include_str!("graph.css"));
+        // Within single quotes only these two characters mean something else.
+        let document = document.replace('&', "&amp;").replace('\'', "&#39;");
+        let caption = escape(&svg::caption(sample_type));
         writeln!(
             out,
-            "<iframe title=\"Flame graph: {}\" style=\"height:{height}px\"{hidden} {attribute}=\"{}\"></iframe>",
-            escape(&svg::caption(sample_type)),
-            escape(&document)
+            "<iframe title=\"Flame graph: {caption}\" style=\"height:{height}px\"{hidden} {attribute}='{document}'></iframe>"
         )?;
     }
-    Ok(())
+    Ok(shares)
 }
 
 /// The graph's script notes its state in the address, which a frame like this one does not have.
@@ -104,13 +106,16 @@ struct Column {
     caption: String,
     unit: String,
     total: i64,
+    /// Share of the total below which the flame graph leaves frames out.
+    not_drawn_below: f64,
 }
 
-fn data(profile: &Profile, symbols: &Symbols, first: usize) -> Data {
+fn data(profile: &Profile, symbols: &Symbols, first: usize, shares: &[f64]) -> Data {
     let columns = profile.sample_types.iter().enumerate().map(|(column, sample_type)| Column {
         caption: svg::caption(sample_type),
         unit: sample_type.unit.to_string(),
         total: profile.total(column),
+        not_drawn_below: shares[column],
     });
     Data {
         about: about(profile),

@@ -43,6 +43,8 @@ function choose(next) {
       delete frame.dataset.graph;
     }
   });
+  const share = data.columns[column].not_drawn_below;
+  document.getElementById('drawn').textContent = share > 0.0005 ? `Frames below ${(100 * share).toPrecision(2)} % are not drawn.` : '';
   table();
 }
 

@@ -18,7 +18,7 @@ fn profiles_come_over_tcp() {
     assert!(reply.text().contains("start;parse_json"), "{}", reply.text());
     let help = get(&server, "/nothing", &[]);
     assert!(
-        help.text().contains(&format!("go tool pprof {}/debug/pprof/profile", server.info().url)),
+        help.text().contains(&format!("go tool pprof '{}/debug/pprof/profile", server.info().url)),
         "{}",
         help.text()
     );
