@@ -87,22 +87,26 @@ impl std::ops::AddAssign for Counts {
 }
 
 impl Loss {
-    /// As a sentence for the mode that it happened in, or for either if that is not known.
-    fn describe(&self, unit: &str) -> String {
+    /// As a sentence, with the weight in the unit of the mode that it happened in, if that is known.
+    fn describe(&self, unit: Option<&str>) -> String {
         let Self { reason, events, weight } = self;
         let what = match reason {
             Lost::LogFull => "times of single samples",
             Lost::LiveTableFull => "allocations whose end is not known",
             _ => "events",
         };
-        let weight = if *weight == 0 { String::new() } else { format!(", {weight} {unit}") };
+        let weight = match unit {
+            _ if *weight == 0 => String::new(),
+            Some("nanoseconds") => format!(", {}.{:03} ms", weight / 1_000_000, weight / 1000 % 1000),
+            unit => format!(", {weight} {}", unit.unwrap_or("bytes or nanoseconds")),
+        };
         format!("lost: {events} {what}{weight} ({})", reason.reason())
     }
 }
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe("bytes or nanoseconds"))
+        f.write_str(&self.describe(None))
     }
 }
 

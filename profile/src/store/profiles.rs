@@ -220,8 +220,8 @@ impl Building<'_> {
             .filter(|loss| !matches!((loss.reason, time), (Lost::LogFull, false) | (Lost::LiveTableFull, true)))
             .map(|loss| match (ambiguous, time) {
                 (true, _) => format!("{who}: {loss}"),
-                (false, true) => format!("{who}: {}", loss.describe("nanoseconds")),
-                (false, false) => format!("{who}: {}", loss.describe("bytes")),
+                (false, true) => format!("{who}: {}", loss.describe(Some("nanoseconds"))),
+                (false, false) => format!("{who}: {}", loss.describe(Some("bytes"))),
             })
             .collect();
         if self.unreadable != 0 {

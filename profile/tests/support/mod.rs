@@ -68,7 +68,7 @@ pub fn cpu() -> (Profile, Symbols) {
             weight: 5_000_000,
         })
         .collect();
-    profile.comments = vec!["my app (pid 4711): lost: 3 events, 30000000 nanoseconds (store full)".into()];
+    profile.comments = vec!["my app (pid 4711): lost: 3 events, 30.000 ms (store full)".into()];
 
     let mut symbols = Symbols::new();
     let mut name = |frame: &Frame, functions: Vec<SymbolFrame>| symbols.insert(frame.address().unwrap(), functions);

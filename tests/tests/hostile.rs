@@ -1,0 +1,79 @@
+//! Programs that are hard on whoever lives inside them: they print and end as without the recorder, in every mode.
+
+use profile_recorder_tests::{output, programs, run, scratch, text};
+
+fn assert_survived(case: &str) {
+    let directory = scratch();
+    let program = programs::compile_c("hostile", directory.path());
+    for mode in ["allocs", "heap", "cpu", "cpu,heap"] {
+        let profile = directory.path().join("p.pb.gz");
+        let mut arguments = vec!["record", "--quiet", "--mode", mode];
+        if mode.contains("cpu") {
+            arguments.extend(["--hz", "997"]);
+        }
+        arguments.extend(["-o", profile.to_str().unwrap(), "--", program.to_str().unwrap(), case]);
+        let recorded = output(&mut run(&arguments));
+        assert_eq!(text(&recorded.stdout), format!("{case}\n"), "mode {mode}: {}", text(&recorded.stderr));
+        assert_eq!((text(&recorded.stderr).as_str(), recorded.status.code()), ("", Some(0)), "mode {mode}");
+    }
+}
+
+#[test]
+fn ten_thousand_short_threads_are_survived() {
+    assert_survived("churn");
+}
+
+#[test]
+fn libraries_that_come_and_go_are_survived() {
+    assert_survived("libraries");
+}
+
+#[test]
+fn allocations_in_signal_handlers_are_survived() {
+    assert_survived("signals");
+}
+
+#[test]
+fn forks_while_threads_allocate_are_survived() {
+    assert_survived("forks");
+}
+
+#[test]
+fn children_that_no_fork_handler_announces_are_survived() {
+    assert_survived("clones");
+}
+
+#[test]
+fn posix_spawn_and_vfork_are_survived() {
+    assert_survived("spawns");
+}
+
+#[test]
+fn a_hundred_thousand_frames_are_survived() {
+    assert_survived("deep");
+}
+
+#[test]
+fn stacks_of_sixteen_kilobytes_are_survived() {
+    assert_survived("small");
+}
+
+#[test]
+fn coroutines_on_their_own_stacks_are_survived() {
+    assert_survived("fibers");
+}
+
+#[test]
+fn alternate_stacks_and_long_jumps_are_survived() {
+    assert_survived("handlers");
+}
+
+#[test]
+fn threads_that_exit_and_are_cancelled_are_survived() {
+    assert_survived("cancels");
+}
+
+#[test]
+fn signals_of_the_same_number_are_survived() {
+    assert_survived("stray");
+}
