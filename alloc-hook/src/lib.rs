@@ -4,7 +4,7 @@
 //! through the host, take a lock of the host, panic, touch errno. An allocation is recorded after it was obtained, a free before the memory is released.
 //! The recorder's own allocations are recognised by the guard ([`capture::thread::Inside`]) and never appear.
 #![no_std]
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 pub mod family;
 pub mod next;

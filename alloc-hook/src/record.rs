@@ -51,6 +51,9 @@ pub(crate) fn allocated(
 ) {
     match thread::current() {
         Current::Known(thread) => {
+            if is_own(thread, function) {
+                return;
+            }
             thread.count(function, size as u64);
             if modules::is_refresh_requested() {
                 refresh(thread);
@@ -64,6 +67,13 @@ pub(crate) fn allocated(
         Current::Ignored => {}
         Current::Unregistered => unregistered(function, size as u64),
     }
+}
+
+/// Whether the call is the recorder's own: what it allocates inside a hook comes back through the Rust door, where it has no heap of its own. (Behind the malloc
+/// family it has one, and a call inside a hook is that of a signal handler of the host.)
+#[inline(always)]
+fn is_own(thread: &ThreadState, function: Function) -> bool {
+    function.is_rust() && thread.is_inside()
 }
 
 /// A tick came upon code that was loaded since: a hook may do what its handler may not.
@@ -161,6 +171,9 @@ pub(crate) struct Freed(Option<Allocation>);
 pub(crate) fn freed(function: Function, address: *mut u8) {
     match thread::current() {
         Current::Known(thread) => {
+            if is_own(thread, function) {
+                return;
+            }
             thread.count(function, 0);
             if FOLLOW_FREES.load(Ordering::Relaxed) && live::may_contain(address as u64) {
                 let freed = take(thread, address as u64);

@@ -92,7 +92,6 @@ fn hex(rest: &mut &[u8], end: u8) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

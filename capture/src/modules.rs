@@ -96,7 +96,10 @@ pub struct Image<'a> {
 }
 
 /// Builds the table of an object and hands it to `publish` as (addresses in the file, rule numbers, rules). May allocate, from its own heap.
-pub type Builder = fn(image: &Image<'_>, publish: &mut dyn FnMut(&[u32], &[u16], &[u64]));
+pub type Builder = fn(image: &Image<'_>, publish: &mut Publish<'_>);
+
+/// Takes a built table.
+pub type Publish<'a> = dyn FnMut(&[u32], &[u16], &[u64]) + 'a;
 
 /// Finds `.eh_frame` by its header: address of the section, from the header's address and bytes.
 pub type FindEhFrame = fn(eh_frame_hdr: &[u8], eh_frame_hdr_avma: u64) -> Option<u64>;

@@ -425,6 +425,12 @@ impl ThreadState {
         Some(Inside { state: self })
     }
 
+    /// Whether the thread is inside the recorder.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        self.inside.load(Ordering::Relaxed) != 0
+    }
+
     /// What the tick handler of this thread uses.
     ///
     /// # Safety

@@ -72,6 +72,11 @@ impl Function {
         matches!(self, Self::Free | Self::RustDealloc)
     }
 
+    /// Whether the function is one of Rust's `GlobalAlloc`.
+    pub const fn is_rust(self) -> bool {
+        self as u8 >= Self::RustAlloc as u8
+    }
+
     /// The function with this number.
     pub const fn from_number(number: u8) -> Option<Self> {
         let mut i = 0;

@@ -88,7 +88,7 @@ fn top_ten_and_totals_of_allocations_are_the_models() {
 
 #[test]
 fn top_ten_and_totals_of_a_large_profile_are_the_models() {
-    top_equals("large", &support::large(20_000, 2_000));
+    top_equals("large", &support::large(5_000, 1_000));
 }
 
 #[test]

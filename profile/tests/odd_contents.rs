@@ -141,25 +141,19 @@ fn odd_names_leave_flame_graphs_and_pages_well_formed() {
     well_formed(&svg);
     assert!(svg.contains("&lt;/script&gt;"));
     let html = text(Format::Html, &of, &options);
-    assert_eq!(html.matches("<script").count(), 2, "one with data, one with code");
-    assert_eq!(html.matches("</script>").count(), 2);
+    // The graphs' documents are attributes, in which brackets mean nothing.
+    let outside: String = html
+        .split("='")
+        .enumerate()
+        .map(|(i, part)| if i == 0 { part } else { part.split_once('\'').unwrap().1 })
+        .collect();
+    assert_eq!(outside.matches("<script").count(), 2, "one with data, one with code");
+    assert_eq!(outside.matches("</script>").count(), 2);
     assert_eq!(html.matches("<iframe").count(), 2);
     assert!(!html.contains("<script>alert"));
-    // Names of namespaces are no requests.
-    for address in html.match_indices("http").map(|(at, _)| &html[at..]) {
-        assert!(
-            [
-                "http://www.w3.org/",
-                "http://github.com/jonhoo/inferno",
-                "http-equiv",
-                "https://github.com/brendangregg",
-                "http://www.brendangregg"
-            ]
-            .iter()
-            .any(|known| address.starts_with(known)),
-            "{}",
-            &address[..80.min(address.len())]
-        );
+    assert!(html.contains("Content-Security-Policy\" content=\"default-src 'none'"));
+    for request in ["src=", "href=", "url(http", "@import", "fetch(", "XMLHttpRequest"] {
+        assert!(!html.contains(request), "{request}");
     }
 }
 

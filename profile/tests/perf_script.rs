@@ -34,6 +34,14 @@ fn readers_that_count_entries_get_the_number_of_samples() {
 }
 
 #[test]
+fn what_the_events_do_not_cover_is_written_after_them() {
+    let (mut profile, symbols) = support::cpu();
+    profile.events.iter_mut().for_each(|event| event.weight = 3_000_000);
+    let of = (profile, symbols);
+    assert_eq!(collapsed(&of, 1).total(0), of.0.total(1));
+}
+
+#[test]
 fn no_thread_name_misleads_the_reader() {
     for name in ["12", "12/34", "a 3 b", "7 8", "", "# note", "tokio:worker", "x\ny", "worker é", "(comm)"] {
         let mut profile = Profile::new(vec![SampleType::new("cpu", "nanoseconds")]);

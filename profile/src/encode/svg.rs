@@ -29,7 +29,7 @@ impl Style {
             Self::Page => {
                 let mut sorted = totals.to_vec();
                 let (_, smallest, _) = sorted.select_nth_unstable_by(MAX_FRAMES_ON_PAGE, |a, b| b.cmp(a));
-                (*smallest as f64 / whole).max(0.000_3)
+                (smallest.saturating_add(1) as f64 / whole).max(0.000_3)
             }
         }
     }

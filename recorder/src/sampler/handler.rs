@@ -40,6 +40,7 @@ pub(crate) fn value(slot: usize) -> usize {
 }
 
 /// Notes the CPU clock at the start of a timer.
+#[cfg(feature = "server")]
 pub(crate) fn set_baseline(slot: usize, cpu_ns: u64) {
     if let Some(cell) = BASELINES.get(slot) {
         cell.store(cpu_ns, Ordering::Release);
@@ -92,6 +93,7 @@ pub(crate) fn is_cpu_armed() -> bool {
 }
 
 /// Begins or ends the recording of wall-clock ticks.
+#[cfg(feature = "server")]
 pub(crate) fn arm_wall(armed: bool) {
     WALL.store(armed, Ordering::Release);
 }
