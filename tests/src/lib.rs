@@ -3,6 +3,7 @@
 pub mod counter;
 pub mod pprof;
 pub mod programs;
+pub mod service;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

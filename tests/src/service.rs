@@ -1,0 +1,79 @@
+//! The example web service under a load, as a user would run it.
+
+use crate::build;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// A running service that answers requests all the time; ended when dropped.
+pub struct Service {
+    child: Child,
+    load: Vec<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    address: String,
+}
+
+impl Service {
+    /// Starts the service with these environment variables, and two clients.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(variables: &[(&str, &str)]) -> Self {
+        let program = build("profile-recorder-examples", "axum-service");
+        let mut child = Command::new(program)
+            .env("LISTEN", "127.0.0.1:0")
+            .envs(variables.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the service starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let address = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| Some(line.strip_prefix("http://")?.split('/').next()?.to_owned()))
+            .expect("the service says its address");
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let stop = Arc::new(AtomicBool::new(false));
+        let load = (0..2).map(|_| spawn_client(address.clone(), Arc::clone(&stop))).collect();
+        Self { child, load, stop, address }
+    }
+
+    /// The service's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One request to the service itself; the answer's body.
+    pub fn ask(&self, path: &str) -> String {
+        ask(&self.address, path).unwrap_or_default()
+    }
+}
+
+fn spawn_client(address: String, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            let _ = ask(&address, "/orders?count=300");
+        }
+    })
+}
+
+fn ask(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.load.drain(..).for_each(|client| drop(client.join()));
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

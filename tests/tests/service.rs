@@ -1,0 +1,83 @@
+//! A Rust service with the library answers curl and `go tool pprof` while it works.
+
+use profile_recorder_tests::service::Service;
+use profile_recorder_tests::{output, pprof, scratch, text};
+use std::path::Path;
+use std::process::Command;
+
+fn curl(socket: &Path, arguments: &[&str], path: &str) -> Vec<u8> {
+    let answer = output(
+        Command::new("curl")
+            .args(["-sS", "--fail-with-body", "--unix-socket"])
+            .arg(socket)
+            .args(arguments)
+            .arg(format!("http://localhost{path}")),
+    );
+    assert!(answer.status.success(), "{path}: {}{}", text(&answer.stderr), text(&answer.stdout));
+    answer.stdout
+}
+
+fn cumulative(top: &str, name: &str) -> f64 {
+    let line = top.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name} in:\n{top}"));
+    let percent = line.split_whitespace().nth(4).and_then(|value| value.strip_suffix('%'));
+    percent.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn curl_gets_samples_and_profiles_over_the_unix_socket() {
+    let directory = scratch();
+    let pattern = format!("unix://{}/app-{{PID}}.sock", directory.path().display());
+    let service = Service::start(&[("PROFILE_RECORDER_SERVER_URL_PATTERN", &pattern)]);
+    let socket = directory.path().join(format!("app-{}.sock", service.pid()));
+
+    let body = r#"{"numberOfSamples":50,"timeInterval":"10 ms"}"#;
+    let samples = text(&curl(&socket, &["-X", "POST", "-d", body], "/sample"));
+    assert!(
+        samples.contains("tokio") && samples.contains("epoll_wait") && samples.contains("parse_json"),
+        "{samples:.3000}"
+    );
+
+    for (path, column, name) in [
+        ("/debug/pprof/profile?seconds=2", "cpu", "parse_json"),
+        ("/debug/pprof/allocs", "alloc_space", "make_json"),
+        ("/debug/pprof/heap", "inuse_space", "keep"),
+        ("/debug/pprof/allocs?seconds=1&interval=1", "alloc_objects", "render_page"),
+    ] {
+        let profile = directory.path().join("p.pb.gz");
+        std::fs::write(&profile, curl(&socket, &[], path)).unwrap();
+        let top = pprof::go(
+            &["-top", "-cum", "-nodecount=500", &format!("-sample_index={column}")],
+            profile.to_str().unwrap(),
+        );
+        assert!(cumulative(&top, name) > 5.0, "{path}:\n{top}");
+        assert!(pprof::total(&profile, column) > 0, "{path}");
+    }
+    assert!(text(&curl(&socket, &[], "/alloc/stats")).contains("alloc"));
+    assert_eq!(text(&curl(&socket, &[], "/health")).trim(), "OK");
+    assert!(service.ask("/orders?count=3").contains("customer 2"), "the service still works");
+    drop(service);
+}
+
+#[test]
+fn go_pprof_fetches_by_url() {
+    let directory = scratch();
+    let registry = directory.path().join("profile-recorder");
+    let service = Service::start(&[
+        ("PROFILE_RECORDER_SERVER_URL", "http://127.0.0.1:0"),
+        ("XDG_RUNTIME_DIR", directory.path().to_str().unwrap()),
+    ]);
+    let entry = std::fs::read_to_string(registry.join(format!("{}.json", service.pid()))).expect("the registry's file");
+    let entry: serde_json::Value = serde_json::from_str(&entry).unwrap();
+    let url = entry["url"].as_str().unwrap();
+    // The clients of the service need a moment to make it work.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let top = pprof::go(&["-top", "-cum", "-nodecount=500"], &format!("{url}/debug/pprof/profile?seconds=2"));
+    assert!(top.contains("Type: cpu") && cumulative(&top, "parse_json") > 5.0, "{top}");
+    let top = pprof::go(
+        &["-top", "-cum", "-nodecount=500", "-sample_index=alloc_objects"],
+        &format!("{url}/debug/pprof/allocs"),
+    );
+    assert!(cumulative(&top, "make_json") > 5.0, "{top}");
+    let top = pprof::go(&["-top", "-cum", "-nodecount=500"], &format!("{url}/debug/pprof/heap"));
+    assert!(top.contains("Type: inuse_space") && cumulative(&top, "keep") > 5.0, "{top}");
+}
