@@ -80,15 +80,6 @@ impl Mode {
         }
     }
 
-    /// What it measures, for titles.
-    pub(crate) const fn title(self) -> &'static str {
-        match self {
-            Self::Cpu => "CPU time",
-            Self::Allocs => "allocations",
-            Self::Heap => "live memory",
-        }
-    }
-
     /// The sample type that a reader wants to see first.
     pub(crate) const fn default_sample_type(self) -> &'static str {
         match self {

@@ -175,16 +175,25 @@ pub enum Lost {
     LiveTableFull = 4,
     /// The budget is used up: the time is kept, its stack is not.
     TimeStoreFull = 5,
+    /// No timer could be made for a thread: its CPU time is missing.
+    NoTimer = 6,
 }
 
 impl Lost {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::StoreFull, Self::Reentered, Self::LogFull, Self::NoThread, Self::LiveTableFull, Self::TimeStoreFull];
+    pub const ALL: [Self; 7] = [
+        Self::StoreFull,
+        Self::Reentered,
+        Self::LogFull,
+        Self::NoThread,
+        Self::LiveTableFull,
+        Self::TimeStoreFull,
+        Self::NoTimer,
+    ];
 
     /// Whether the weight is nanoseconds of time, not bytes of allocations.
     pub const fn is_time(self) -> bool {
-        matches!(self, Self::LogFull | Self::TimeStoreFull)
+        matches!(self, Self::LogFull | Self::TimeStoreFull | Self::NoTimer)
     }
 
     /// The reason as it is shown: `[lost: REASON]`.
@@ -193,6 +202,7 @@ impl Lost {
             Self::StoreFull | Self::TimeStoreFull => "store full",
             Self::Reentered => "inside the recorder",
             Self::LogFull => "sample log full",
+            Self::NoTimer => "thread without a timer",
             Self::NoThread => "thread not registered",
             Self::LiveTableFull => "live table full",
         }
@@ -290,7 +300,7 @@ mod tests {
 
     #[test]
     fn every_pseudo_frame_survives_packing() {
-        let mut all = [Pseudo::State(State::OnCpu); 6 + 14 + 6 + 6];
+        let mut all = [Pseudo::State(State::OnCpu); 6 + 14 + 7 + 6];
         let mut n = 0;
         let mut add = |p| {
             all[n] = p;

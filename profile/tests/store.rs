@@ -114,14 +114,20 @@ fn what_the_header_counts_as_lost_becomes_a_sample_and_a_comment() {
 }
 
 #[test]
-fn losses_of_two_modes_at_once_are_told_but_not_attributed() {
+fn losses_of_two_modes_at_once_belong_to_the_mode_that_lost() {
     let mut store = allocations(modes::ALLOCS | modes::CPU);
     store.lose(Lost::Reentered, 2, 64);
+    store.lose(Lost::TimeStoreFull, 1, 5_000_000);
     let decoded = store::decode(&store.bytes).unwrap();
-    for profile in [decoded.allocs.unwrap(), decoded.cpu.unwrap()] {
-        assert!(!profile.samples.iter().any(|s| stack(&profile, s) == ["[lost: inside the recorder]"]));
-        assert_eq!(profile.comments, ["app (pid 77): lost: 2 events, 64 bytes or nanoseconds (inside the recorder)"]);
-    }
+    let (allocs, cpu) = (decoded.allocs.unwrap(), decoded.cpu.unwrap());
+    let lost = |profile: &Profile| {
+        let lost = profile.samples.iter().filter(|s| stack(profile, s).iter().any(|frame| frame.starts_with("[lost")));
+        lost.map(|s| s.values.clone()).filter(|values| values[..2] != [2, 32]).collect::<Vec<_>>()
+    };
+    assert_eq!(lost(&allocs), [[2, 64]]);
+    assert_eq!(lost(&cpu), [[1, 5_000_000]]);
+    assert_eq!(allocs.comments, ["app (pid 77): lost: 2 events, 64 bytes (inside the recorder)"]);
+    assert_eq!(cpu.comments, ["app (pid 77): lost: 1 events, 5.000 ms (store full)"]);
 }
 
 fn time() -> Store {

@@ -69,7 +69,7 @@ fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, pro
         }
         let options = Options {
             // The program's name and not its arguments: those stay on this machine.
-            title: Some(format!("{}: {}", record.command.name(), mode.title())),
+            title: Some(record.command.name()),
             ..Options::default()
         };
         for output in outputs.iter_mut().filter_map(|output| output.take_if(|output| output.mode == *mode)) {

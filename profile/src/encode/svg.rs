@@ -10,9 +10,9 @@ use std::io::{self, Write};
 /// Where a flame graph is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// By itself: root at the bottom, with title and comments.
+    /// By itself, with title and comments.
     File,
-    /// On the page, next to others: root on top.
+    /// On the page, next to others.
     Page,
 }
 
@@ -111,7 +111,8 @@ pub(super) fn draw(
         notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
     }
     options.subtitle = (!notes.is_empty() && style == Style::File).then(|| notes.join("; "));
-    options.direction = if style == Style::Page { Direction::Inverted } else { Direction::Straight };
+    // Root on top: deep stacks make tall pictures, and a reader starts at the top.
+    options.direction = Direction::Inverted;
     options.min_width = smallest_share * 100.0;
     options.count_name = count_name(sample_type);
     // Microseconds are what a person can read; the graph divides, so that no rounding adds up.

@@ -86,27 +86,21 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-impl Loss {
-    /// As a sentence, with the weight in the unit of the mode that it happened in, if that is known.
-    fn describe(&self, unit: Option<&str>) -> String {
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reason, events, weight } = self;
         let what = match reason {
             Lost::LogFull => "times of single samples",
             Lost::LiveTableFull => "allocations whose end is not known",
+            Lost::NoTimer => "threads",
             _ => "events",
         };
-        let weight = match unit {
-            _ if *weight == 0 => String::new(),
-            Some("nanoseconds") => format!(", {}.{:03} ms", weight / 1_000_000, weight / 1000 % 1000),
-            unit => format!(", {weight} {}", unit.unwrap_or("bytes or nanoseconds")),
+        let weight = match weight {
+            0 => String::new(),
+            nanos if reason.is_time() => format!(", {}.{:03} ms", nanos / 1_000_000, nanos / 1000 % 1000),
+            bytes => format!(", {bytes} bytes"),
         };
-        format!("lost: {events} {what}{weight} ({})", reason.reason())
-    }
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe(None))
+        write!(f, "lost: {events} {what}{weight} ({})", reason.reason())
     }
 }
 

@@ -134,20 +134,20 @@ impl Building<'_> {
         *self.of_record.entry((record, tid)).or_insert(id.flatten())
     }
 
-    /// Values that were counted in the header alone, as samples of their own; only if it is clear which tree they belong to.
+    /// Values that were counted in the header alone, as samples of their own: bytes belong to allocations, time to the one tree of time if there is one.
     fn lost(&mut self, decoded: &Decoded) {
-        let root =
-            match (decoded.records_allocations(), decoded.modes & modes::CPU != 0, decoded.modes & modes::WALL != 0) {
-                (true, false, false) => Root::Allocs,
-                (false, true, false) => Root::Cpu,
-                (false, false, true) => Root::Wall,
-                _ => return,
-            };
+        let time = match (decoded.modes & modes::CPU != 0, decoded.modes & modes::WALL != 0) {
+            (true, false) => Some(Root::Cpu),
+            (false, true) => Some(Root::Wall),
+            _ => None,
+        };
+        let allocations = decoded.records_allocations().then_some(Root::Allocs);
         for loss in &decoded.lost {
             // For these two the values are in place, only details are missing.
             if loss.weight == 0 || matches!(loss.reason, Lost::LogFull | Lost::LiveTableFull) {
                 continue;
             }
+            let Some(root) = (if loss.reason.is_time() { time } else { allocations }) else { continue };
             let stack = self.nodes.stacks[root as usize].intern([lost_frame(loss.reason)]);
             let count =
                 if root == Root::Allocs { loss.events.saturating_mul(1 << OBJECTS_FRACTION_BITS) } else { loss.events };
@@ -213,16 +213,11 @@ impl Building<'_> {
     fn comments(&self, root: Root, decoded: &Decoded) -> Vec<String> {
         let who = format!("{} (pid {})", decoded.process(), decoded.pid);
         let time = root != Root::Allocs;
-        let ambiguous = decoded.records_allocations() && decoded.records_time();
         let mut comments: Vec<String> = decoded
             .lost
             .iter()
-            .filter(|loss| !matches!((loss.reason, time), (Lost::LogFull, false) | (Lost::LiveTableFull, true)))
-            .map(|loss| match (ambiguous, time) {
-                (true, _) => format!("{who}: {loss}"),
-                (false, true) => format!("{who}: {}", loss.describe(Some("nanoseconds"))),
-                (false, false) => format!("{who}: {}", loss.describe(Some("bytes"))),
-            })
+            .filter(|loss| loss.reason.is_time() == time)
+            .map(|loss| format!("{who}: {loss}"))
             .collect();
         if self.unreadable != 0 {
             comments.push(format!("{who}: {} stacks in its store could not be read", self.unreadable));

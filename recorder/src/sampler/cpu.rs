@@ -2,9 +2,9 @@
 
 use super::{handler, tasks};
 use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
-use capture::thread;
 use capture::tree::Tree;
-use layout::RecordId;
+use capture::{region, thread};
+use layout::{Lost, RecordId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
@@ -63,6 +63,7 @@ impl Timers {
                 Err(_) => {
                     self.free.push(slot);
                     self.refused.insert(tid);
+                    region::lose(Lost::NoTimer, 1, 0);
                 }
             }
         }

@@ -80,7 +80,7 @@ fn arm_self(thread: &'static ThreadState) {
     let period = PERIOD_NS.load(Ordering::Relaxed);
     match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::value(0), period, period) {
         Ok(timer) => thread.timer.store(timer.id() + 1, Ordering::Relaxed),
-        Err(_) => region::lose(Lost::NoThread, 1, 0),
+        Err(_) => region::lose(Lost::NoTimer, 1, 0),
     }
 }
 
