@@ -134,10 +134,6 @@ impl Decoded {
     fn records_allocations(&self) -> bool {
         self.modes & (modes::ALLOCS | modes::HEAP) != 0
     }
-
-    fn records_time(&self) -> bool {
-        self.modes & (modes::CPU | modes::WALL) != 0
-    }
 }
 
 fn counts(view: &View<'_>, header: &HeaderFields) -> Counts {
