@@ -3,11 +3,10 @@
 
 use crate::live::{self, Allocation};
 use crate::sampling;
-use capture::rules::Context;
 use capture::thread::{self, Current, Inside, ThreadState};
-use capture::{modules, region, walk};
+use capture::{modules, region};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use layout::{AllocValues, ChunkKind, Frame, Function, Lost, OBJECTS_FRACTION_BITS, Pseudo, Root};
+use layout::{AllocValues, ChunkKind, Frame, Function, Lost, OBJECTS_FRACTION_BITS, Pseudo};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
@@ -151,9 +150,8 @@ fn values_of(
     registers: Registers,
 ) -> Option<layout::RecordId> {
     let (stack, thread) = (inside.state().stack(), inside.state().record_id());
-    let recording = inside.recording();
-    walk::capture(recording, stack, at, registers, Context::Hook);
-    let leaf = walk::intern(recording, Root::Allocs, thread, Some(Frame::pseudo(Pseudo::Function(function))))?;
+    let (recording, kept) = inside.recording();
+    let leaf = kept.capture(recording, (stack, thread), at, registers, Frame::pseudo(Pseudo::Function(function)))?;
     // SAFETY: every leaf of this tree gets allocation values.
     let values = unsafe { recording.tree.values::<AllocValues>(leaf, ChunkKind::AllocValues) }?;
     // SAFETY: `leaf` is a node of the tree, whose values were just made.

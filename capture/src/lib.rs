@@ -11,6 +11,7 @@
 compile_error!("Profile Recorder records Linux programs on x86_64; other targets have no capture code yet");
 
 pub mod clock;
+pub mod kept;
 pub mod mapping;
 pub mod maps;
 pub mod modules;

@@ -174,6 +174,12 @@ fn set_up() -> Option<()> {
     Some(())
 }
 
+/// Changes whenever the list of mappings was read: what was concluded from an older one may not hold.
+#[inline]
+pub fn generation() -> u32 {
+    SEQUENCE.load(Ordering::Relaxed)
+}
+
 /// What is known of the mapping that an address lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {

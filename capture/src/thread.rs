@@ -8,6 +8,7 @@
 //! # Orderings    Take a state: `status` compare-exchange (Acquire). Retire it: `status.store(Release)`.
 #![allow(unsafe_code)]
 
+use crate::kept::Kept;
 use crate::region::{self, LogCursor, SharedCursor};
 use crate::stack::Bounds;
 use crate::syscall::{self, map, mm};
@@ -98,6 +99,7 @@ pub struct ThreadState {
     /// The thread's CPU timer plus one; 0: none.
     pub timer: AtomicI32,
     hook: UnsafeCell<Recording>,
+    kept: UnsafeCell<Kept>,
     handler: UnsafeCell<Recording>,
 }
 
@@ -244,6 +246,8 @@ fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
                     (*recording.get()).log = LogCursor::new();
                 }
             }
+            // SAFETY: as above.
+            unsafe { (*state.kept.get()).clear() };
             state
         }
         _ => new_state()?,
@@ -461,10 +465,10 @@ pub struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// What the thread's allocation hook uses.
-    pub fn recording(&mut self) -> &mut Recording {
+    /// What the thread's allocation hook uses, and what it keeps from one allocation to the next.
+    pub fn recording(&mut self) -> (&mut Recording, &mut Kept) {
         // SAFETY: the guard is exclusive for its thread, and the handler has a recording of its own.
-        unsafe { &mut *self.state.hook.get() }
+        unsafe { (&mut *self.state.hook.get(), &mut *self.state.kept.get()) }
     }
 
     /// The thread.

@@ -11,7 +11,7 @@ use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root, Truncated};
 use unwind::arch::Registers;
 use unwind::{FrameAddress, Memory, Rule, Rules, Step, Walker};
 
-struct Cached(Context);
+pub(crate) struct Cached(pub(crate) Context);
 
 impl Rules for Cached {
     type Tag = ModuleIndex;
@@ -79,7 +79,7 @@ fn push(recording: &mut Recording, frame: Frame) {
     }
 }
 
-fn reason_of(reason: unwind::Truncated) -> Truncated {
+pub(crate) fn reason_of(reason: unwind::Truncated) -> Truncated {
     match reason {
         unwind::Truncated::NoTable => Truncated::NoTable,
         unwind::Truncated::UnsupportedRule => Truncated::UnsupportedRule,

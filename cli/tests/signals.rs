@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 use support::{Place, Ran};
@@ -10,6 +11,8 @@ use support::{Place, Ran};
 /// Starts a shell script that says `ready`, and waits until it has.
 fn start(place: &Place, script: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = place.command(&["record", "--quiet", "-o", "a.folded", "--", "sh", "-c", script]);
+    // A group of its own, whose parent lies outside: the kernel does not let SIGTSTP stop an orphaned group, which ours may be.
+    command.process_group(0);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

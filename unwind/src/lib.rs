@@ -11,6 +11,7 @@
 //! - [`Rule`]: how to get from one frame to its caller, packed into 48 bits.
 //! - [`Unwind::step`]: applies one rule to registers and memory. Pure: equal inputs and equal words read give the equal caller.
 //! - [`Walker`]: looks up and steps from the leaf to the root.
+//! - [`kept`]: walks a stack that was walked before, by comparing what has not changed.
 //! - [`Table`]: sorted rows `address -> rule` of one module; `build` (feature `build`, allocates) makes them from `.eh_frame`.
 //!
 //! [`x86_64`] and [`aarch64`] hold what differs, in files of equal names; both are always compiled, `arch` is the host's.
@@ -38,6 +39,7 @@ pub mod build;
 #[cfg(test)]
 mod fake;
 mod frame_address;
+pub mod kept;
 mod rule;
 mod step;
 pub mod table;

@@ -33,6 +33,9 @@ pub trait Unwind: Copy {
     /// The address of the next instruction.
     fn pc(&self) -> u64;
 
+    /// The stack pointer.
+    fn sp(&self) -> u64;
+
     /// The caller of the frame with these registers, `None` if the frame is the root.
     ///
     /// The caller's stack pointer lies strictly above this frame's, with two exceptions. A leaf that has its return address in a register

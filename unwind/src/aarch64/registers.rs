@@ -106,6 +106,11 @@ impl Unwind for Registers {
     }
 
     #[inline]
+    fn sp(&self) -> u64 {
+        self.sp
+    }
+
+    #[inline]
     fn step<M: Memory>(&self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated> {
         match Form::decode(rule) {
             Form::Frame { base, cfa, lr, fp, signal } => self.step_frame((base, cfa, lr, fp, signal), memory),

@@ -1,0 +1,89 @@
+//! Stacks of allocations: walked incrementally, entered into the thread's tree as far as they are new.
+//!
+//! Called from: the allocation hook, under its guard. May: what a plain capture may in a hook. Each kept frame remembers its node, so an allocation costs its new frames
+//! plus a comparison of the old ones (see [`unwind::kept`]). What was kept is dropped when objects were loaded or closed.
+//! A stack too deep to keep is captured plainly.
+
+use crate::modules;
+use crate::rules::Context;
+use crate::stack::{Bounds, StackMemory};
+use crate::thread::{MAX_FRAMES, Recording};
+use crate::walk::{self, Cached};
+use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root};
+use unwind::arch::Registers;
+use unwind::kept::{KeptFrame, TooDeep};
+use unwind::{FrameAddress, Truncated};
+
+/// What a thread's allocation hook keeps from one allocation to the next. Zeroed memory is one that has kept nothing.
+#[derive(Debug)]
+pub struct Kept {
+    depth: usize,
+    generation: u32,
+    end: Option<Truncated>,
+    frames: [KeptFrame<Registers, ModuleIndex>; MAX_FRAMES],
+}
+
+impl Kept {
+    /// Forgets the walk before.
+    pub fn clear(&mut self) {
+        self.depth = 0;
+    }
+
+    /// Captures the stack at `at` and enters it, with `leaf` below it; the leaf's node, or `None` if the store is full.
+    pub fn capture(
+        &mut self,
+        recording: &mut Recording,
+        (stack, thread): (Bounds, RecordId),
+        at: FrameAddress,
+        registers: Registers,
+        leaf: Frame,
+    ) -> Option<RecordId> {
+        if modules::is_stale() {
+            modules::refresh();
+        }
+        let generation = modules::generation();
+        if self.generation != generation {
+            self.generation = generation;
+            self.depth = 0;
+        }
+        let mut memory = StackMemory::new(stack, registers.sp);
+        let mut rules = Cached(Context::Hook);
+        let walked =
+            match unwind::kept::walk(&mut self.frames, &mut self.depth, (at, registers), &mut rules, &mut memory) {
+                Ok(walked) => walked,
+                Err(TooDeep) => {
+                    walk::capture(recording, stack, at, registers, Context::Hook);
+                    return walk::intern(recording, Root::Allocs, thread, Some(leaf));
+                }
+            };
+        let mut node = recording.tree.root(Root::Allocs, thread)?;
+        if let Err(reason) = walked.end {
+            node = recording.tree.child(node, Frame::pseudo(Pseudo::Truncated(walk::reason_of(reason))))?;
+        }
+        // Nodes hang below the way the stack ends.
+        let end = walked.end.err();
+        let mut first = if end == self.end { walked.shared } else { 0 };
+        self.end = end;
+        // Frames of a walk that could not be entered have no node.
+        while let Some(before) = first.checked_sub(1)
+            && self.frames.get(before)?.note == 0
+        {
+            first = before;
+        }
+        if let Some(before) = first.checked_sub(1) {
+            node = RecordId(self.frames.get(before)?.note);
+        }
+        let mut entered = Some(node);
+        for frame in self.frames.get_mut(first..self.depth)? {
+            entered = entered.and_then(|node| {
+                let frame = match frame.address() {
+                    FrameAddress::Instruction(avma) => Frame::instruction(frame.tag, avma),
+                    FrameAddress::ReturnAddress(avma) => Frame::return_address(frame.tag, avma),
+                };
+                if modules::is_own(frame.module()) { Some(node) } else { recording.tree.child(node, frame) }
+            });
+            frame.note = entered.map_or(0, |node| node.0);
+        }
+        recording.tree.child(entered?, leaf)
+    }
+}

@@ -1,0 +1,266 @@
+//! The verified incremental walk: the stack of a thread that was walked a moment ago has mostly not changed.
+//!
+//! Walking is a pure function: a frame's registers and the words that its rule reads give its caller. So each walk keeps, for every frame, its registers and those
+//! words. The next walk proceeds from the leaf until it comes to a frame whose registers equal a kept one's. From there root-ward it only compares: as long as the
+//! words are the same, so are the callers, by induction. If a word differs, walking resumes at that frame. The result is that of a plain walk, always.
+//!
+//! What rules say about an address must not change in between; whoever changes that (an object was loaded or closed) drops what was kept.
+
+use crate::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Truncated, Unwind};
+
+/// One frame of a kept walk.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptFrame<G, T> {
+    registers: G,
+    address: FrameAddress,
+    /// What the lookup said about it.
+    pub tag: T,
+    /// Belongs to the caller of the walk, for as long as the frame and everything root-ward stays the same; zero in a new frame.
+    pub note: u32,
+    check: Check,
+    /// Slots that were read for the caller, with the words found there; slot 0: none.
+    return_slot: u64,
+    return_word: u64,
+    fp_slot: u64,
+    fp_word: u64,
+}
+
+/// How a kept frame is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// By comparing its words.
+    Words,
+    /// By stepping again: its rule reads more than these words, or it is where an incomplete walk ended.
+    Step,
+    /// Not at all: its rule says that it is the root, whatever memory holds.
+    Root,
+}
+
+impl<G, T> KeptFrame<G, T> {
+    /// The frame's address.
+    #[inline]
+    pub fn address(&self) -> FrameAddress {
+        self.address
+    }
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walked {
+    /// Root-most frames that are as the walk before left them, notes included.
+    pub shared: usize,
+    /// Whether the root was reached, or why not.
+    pub end: Result<(), Truncated>,
+}
+
+/// The stack is deeper than there is room for; nothing is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooDeep;
+
+/// Walks a stack and leaves it in `frames[..depth]`, root first.
+///
+/// `frames[..depth]` is what the walk before left there; a depth of zero makes this a plain walk. The remainder of `frames` is used as room.
+#[inline]
+pub fn walk<G, R, M>(
+    frames: &mut [KeptFrame<G, R::Tag>],
+    depth: &mut usize,
+    (address, registers): (FrameAddress, G),
+    rules: &mut R,
+    memory: &mut M,
+) -> Result<Walked, TooDeep>
+where
+    G: Unwind + PartialEq,
+    R: Rules,
+    M: Memory,
+{
+    let kept = core::mem::replace(depth, 0);
+    let mut walk = Walk { room: frames.len(), kept, frames, rules, memory, switches: STACK_SWITCHES };
+    let end = walk.run(address, registers).ok_or(TooDeep)?;
+    let shared = walk.kept;
+    let fresh = walk.frames.len().wrapping_sub(walk.room);
+    let (start, room) = (walk.room, walk.frames.len());
+    if fresh > 0 && start != shared {
+        walk.frames.copy_within(start..room, shared);
+    }
+    *depth = shared.wrapping_add(fresh);
+    Ok(Walked { shared, end })
+}
+
+struct Walk<'a, G, R: Rules, M> {
+    /// Kept frames from the start, root first; new ones towards the end, the leaf last, from `room` on.
+    frames: &'a mut [KeptFrame<G, R::Tag>],
+    /// Kept frames that may still be met.
+    kept: usize,
+    room: usize,
+    rules: &'a mut R,
+    memory: &'a mut M,
+    switches: u8,
+}
+
+impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
+    /// `None` if there is no room.
+    #[inline]
+    fn run(&mut self, mut address: FrameAddress, mut registers: G) -> Option<Result<(), Truncated>> {
+        let mut rule;
+        loop {
+            // Frames that lie below this one have returned.
+            while let Some(top) = self.kept.checked_sub(1)
+                && self.frames.get(top)?.registers.sp() < registers.sp()
+            {
+                self.kept = top;
+            }
+            if let Some(top) = self.kept.checked_sub(1)
+                && let kept = self.frames.get(top)?
+                && kept.registers == registers
+                && kept.address == address
+            {
+                match self.verify()? {
+                    Verified::ToTheEnd(end) => return Some(end),
+                    Verified::Until(changed) => {
+                        // Everything from the leaf to the changed frame is as it was, but its callers are not.
+                        for index in (changed..self.kept).rev() {
+                            let frame = *self.frames.get(index)?;
+                            self.push(KeptFrame { note: 0, ..frame }, changed)?;
+                        }
+                        self.kept = changed;
+                        let frame = self.frames.get(self.room)?;
+                        (address, registers) = (frame.address, frame.registers);
+                        rule = self.rules.lookup(address).0;
+                    }
+                }
+            } else {
+                let (found, tag) = self.rules.lookup(address);
+                rule = found;
+                let frame = KeptFrame {
+                    registers,
+                    address,
+                    tag,
+                    note: 0,
+                    check: Check::Step,
+                    return_slot: 0,
+                    return_word: 0,
+                    fp_slot: 0,
+                    fp_word: 0,
+                };
+                self.push(frame, self.kept)?;
+            }
+            match self.step(rule, registers) {
+                Ok(Some(caller)) => (address, registers) = caller,
+                Ok(None) => {
+                    // Nothing root-ward of the root is shared.
+                    self.kept = 0;
+                    return Some(Ok(()));
+                }
+                Err(reason) => {
+                    self.kept = 0;
+                    return Some(Err(reason));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, frame: KeptFrame<G, R::Tag>, kept: usize) -> Option<()> {
+        let at = self.room.checked_sub(1).filter(|at| *at >= kept)?;
+        *self.frames.get_mut(at)? = frame;
+        self.room = at;
+        Some(())
+    }
+
+    /// From the newest frame, at `room`, to its caller; notes how to verify it.
+    #[inline]
+    fn step(&mut self, rule: Rule, registers: G) -> Result<Option<(FrameAddress, G)>, Truncated> {
+        let caller = registers.step(rule, self.memory)?;
+        let Some(frame) = self.frames.get_mut(self.room) else { return Ok(None) };
+        let Some(caller) = caller else {
+            frame.check = if rule == Rule::END_OF_STACK { Check::Root } else { Check::Step };
+            return Ok(None);
+        };
+        if caller.stack_switch {
+            self.switches = self.switches.checked_sub(1).ok_or(Truncated::NoProgress)?;
+        }
+        let slots = caller.slots;
+        frame.check = Check::Step;
+        if let (Some(return_slot), None, None, false) =
+            (slots.return_address, slots.cfa, slots.link_register, caller.stack_switch)
+        {
+            // The words themselves: where return addresses are signed, the caller's address is not what memory holds.
+            let fp_slot = slots.frame_pointer.unwrap_or(0);
+            if let (Some(return_word), Some(fp_word)) =
+                (self.memory.read(return_slot), if fp_slot == 0 { Some(0) } else { self.memory.read(fp_slot) })
+            {
+                (frame.return_slot, frame.return_word) = (return_slot, return_word);
+                (frame.fp_slot, frame.fp_word) = (fp_slot, fp_word);
+                frame.check = Check::Words;
+            }
+        }
+        Ok(Some((caller.address, caller.registers)))
+    }
+
+    /// Compares the kept frames from the newest root-ward.
+    #[inline]
+    fn verify(&mut self) -> Option<Verified> {
+        let mut index = self.kept;
+        while let Some(i) = index.checked_sub(1) {
+            let frame = self.frames.get(i)?;
+            let same = match frame.check {
+                Check::Words => {
+                    self.memory.read(frame.return_slot) == Some(frame.return_word)
+                        && (frame.fp_slot == 0 || self.memory.read(frame.fp_slot) == Some(frame.fp_word))
+                }
+                Check::Root => return Some(Verified::ToTheEnd(Ok(()))),
+                Check::Step => match self.step_again(i)? {
+                    Stepped::Same => true,
+                    Stepped::End(end) => return Some(Verified::ToTheEnd(end)),
+                    Stepped::Differs => false,
+                },
+            };
+            if !same {
+                return Some(Verified::Until(i));
+            }
+            index = i;
+        }
+        None
+    }
+
+    #[cold]
+    fn step_again(&mut self, index: usize) -> Option<Stepped> {
+        let frame = *self.frames.get(index)?;
+        let (rule, _) = self.rules.lookup(frame.address);
+        let expected = match index.checked_sub(1) {
+            Some(root_ward) => Some(self.frames.get(root_ward)?),
+            None => None,
+        };
+        Some(match (frame.registers.step(rule, self.memory), expected) {
+            (Ok(Some(caller)), Some(kept)) if kept.registers == caller.registers && kept.address == caller.address => {
+                // A kept walk counted its switches; those of one that is put together from several must be counted again.
+                if caller.stack_switch {
+                    match self.switches.checked_sub(1) {
+                        Some(left) => self.switches = left,
+                        None => return Some(Stepped::Differs),
+                    }
+                }
+                Stepped::Same
+            }
+            (Ok(None), None) => Stepped::End(Ok(())),
+            (Err(reason), None) => Stepped::End(Err(reason)),
+            _ => Stepped::Differs,
+        })
+    }
+}
+
+enum Verified {
+    /// All of them hold, and so the walk ends.
+    ToTheEnd(Result<(), Truncated>),
+    /// The frame with this index has another caller than before.
+    Until(usize),
+}
+
+enum Stepped {
+    Same,
+    End(Result<(), Truncated>),
+    Differs,
+}
+
+#[cfg(test)]
+mod tests;
