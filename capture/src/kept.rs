@@ -56,6 +56,8 @@ impl Kept {
                     return walk::intern(recording, Root::Allocs, thread, Some(leaf));
                 }
             };
+        #[cfg(feature = "oracle")]
+        self.compare(recording, stack, at, registers, walked.end);
         let mut node = recording.tree.root(Root::Allocs, thread)?;
         if let Err(reason) = walked.end {
             node = recording.tree.child(node, Frame::pseudo(Pseudo::Truncated(walk::reason_of(reason))))?;
@@ -85,5 +87,30 @@ impl Kept {
             frame.note = entered.map_or(0, |node| node.0);
         }
         recording.tree.child(entered?, leaf)
+    }
+}
+
+#[cfg(feature = "oracle")]
+impl Kept {
+    /// Walks the same stack plainly; a difference ends the process by an illegal instruction, which no test can miss.
+    fn compare(
+        &self,
+        recording: &mut Recording,
+        stack: Bounds,
+        at: FrameAddress,
+        registers: Registers,
+        end: Result<(), Truncated>,
+    ) {
+        walk::capture(recording, stack, at, registers, Context::Hook);
+        let end = end.err().map(|reason| Frame::pseudo(Pseudo::Truncated(walk::reason_of(reason))).to_bits());
+        let kept = self.frames.get(..self.depth).into_iter().flatten().rev().map(|frame| match frame.address() {
+            FrameAddress::Instruction(avma) => Frame::instruction(frame.tag, avma),
+            FrameAddress::ReturnAddress(avma) => Frame::return_address(frame.tag, avma),
+        });
+        let kept = kept.filter(|frame| !modules::is_own(frame.module())).map(Frame::to_bits).chain(end);
+        let plain = recording.frames.get(..recording.depth).into_iter().flatten().copied();
+        if !kept.eq(plain) {
+            crate::syscall::trap();
+        }
     }
 }

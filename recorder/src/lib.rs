@@ -1,7 +1,21 @@
 //! In-process CPU, wall-clock and allocation profiler for Linux services.
+//!
+//! Wrap the global allocator, start the server, and ask it for profiles while the program works:
+//!
+//! ```no_run
+//! #[global_allocator]
+//! static ALLOC: profile_recorder::RecordingAllocator = profile_recorder::RecordingAllocator::system();
+//!
+//! fn main() {
+//! #   #[cfg(feature = "server")]
+//!     let _server = profile_recorder::Server::from_env().start_or_warn(); // off unless the environment asks for it
+//! }
+//! ```
+//!
+//! Without a request nothing runs: no thread but the server's, no timer, no signal handler. See the repository's README for the variables, the endpoints and the
+//! limits, and ARCHITECTURE.md for what happens inside.
 #![deny(unsafe_code)]
 
-// The lead's modules: keep these lines when adding others.
 #[cfg(feature = "server")]
 mod config;
 #[cfg(feature = "server")]
@@ -33,3 +47,8 @@ pub use alloc_hook::RecordingAllocator;
 pub use server::{Server, ServerBuilder, ServerInfo, StartError};
 #[cfg(feature = "server")]
 pub use session::Mode;
+
+/// The README's example is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

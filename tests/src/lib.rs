@@ -32,6 +32,31 @@ pub fn build(package: &str, executable: &str) -> PathBuf {
     target_directory().join("release").join(executable)
 }
 
+/// A preload library that walks every stack of an allocation in both ways and ends the process at a difference.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn oracle() -> PathBuf {
+    let target = target_directory().join("oracle");
+    let status = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--profile",
+            "preload",
+            "--package",
+            "profile-recorder-preload",
+            "--features",
+            "oracle",
+        ])
+        .arg("--target-dir")
+        .arg(&target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "cannot build the oracle");
+    target.join("preload/libprofrec_preload.so")
+}
+
 /// Where cargo puts what it builds: the tests' own executable lies in `TARGET/debug/deps` or `TARGET/release/deps`.
 fn target_directory() -> PathBuf {
     let own = std::env::current_exe().expect("a test has a path");

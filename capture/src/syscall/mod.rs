@@ -4,6 +4,8 @@
 #![allow(unsafe_code)]
 
 mod x86_64;
+#[cfg(feature = "oracle")]
+pub use x86_64::trap;
 pub use x86_64::{number, syscall};
 
 /// Error number of a failed system call.
