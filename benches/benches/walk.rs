@@ -4,15 +4,19 @@ use profile_recorder_benches::figures::{Rounds, is_quick, time, time_of_nothing}
 use profile_recorder_benches::stacks::descend;
 use profile_recorder_benches::walkers::{self, StackWalker};
 
+/// Different stacks of each depth.
+const STACKS: u64 = 500;
 /// Walks of one stack in a round of the first kind.
 const AGAIN: u32 = 100;
+/// Rounds of one walker before it is the next one's turn.
+const BLOCK: u64 = 50;
 
 fn main() {
     let rounds = if is_quick() { 100 } else { 4000 };
     let mut walkers = walkers::all();
-    println!("Stack walk, warm: ns a frame, {rounds} rounds, each through a stack of its own, of 128 functions.");
+    println!("Stack walk, warm: ns a frame, {rounds} rounds over {STACKS} stacks of 128 functions.");
     println!(
-        "`again`: {AGAIN} walks of the stack; `another`: one walk, of branches that were not taken in that order before.\n"
+        "`again`: {AGAIN} walks of a stack in succession; `another`: one walk, of another stack than the one before.\n"
     );
     println!("depth  walker                 again: best  median  another: best  median  frames  differences");
     for depth in [30, 100] {
@@ -46,21 +50,25 @@ fn measure(walkers: &mut [Box<dyn StackWalker>], depth: u32, rounds: u64) -> Vec
     let nothing = time_of_nothing();
     let mut rows: Vec<Row> = walkers.iter().map(|walker| Row { name: walker.name(), ..Row::default() }).collect();
     // Caches and the call tree see every stack once before: what is measured is the walk of known code.
-    for seed in 0..rounds {
+    for seed in 0..STACKS {
         for (walker, row) in walkers.iter_mut().zip(&mut rows) {
-            descend(depth, seed, &mut |registers| row.frames = walker.walk(registers));
+            descend(depth, seed, &mut |registers| walker.walk(registers));
+            row.frames = walker.frames().len();
         }
         row_differences(walkers, &mut rows, seed);
     }
-    for seed in 0..rounds {
+    // In turn, so that all get their share of what else the machine does; not stack by stack, since each would find the caches as the one before
+    // left them.
+    for block in 0..rounds / BLOCK {
         for (walker, row) in walkers.iter_mut().zip(&mut rows) {
-            descend(depth, seed, &mut |registers| {
-                let (mut frames, mut all) = (0, 0);
-                let once = time(|| frames = walker.walk(registers));
-                let again = time(|| (0..AGAIN).for_each(|_| all += walker.walk(registers)));
-                row.another.push((once - nothing) / frames as f64);
-                row.again.push((again - nothing) / all as f64);
-            });
+            for seed in block * BLOCK..(block + 1) * BLOCK {
+                descend(depth, seed % STACKS, &mut |registers| {
+                    let once = time(|| walker.walk(registers));
+                    let again = time(|| (0..AGAIN).for_each(|_| walker.walk(registers)));
+                    row.another.push((once - nothing) / row.frames as f64);
+                    row.again.push((again - nothing) / row.frames as f64 / f64::from(AGAIN));
+                });
+            }
         }
     }
     rows

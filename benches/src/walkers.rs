@@ -1,13 +1,16 @@
 //! The walkers under comparison. Each is ready, so that a walk does what it would do in a signal handler and no more.
 
 use crate::objects;
+use capture::kept::Kept;
 use capture::rules::{self, Context};
 use capture::stack::{Bounds, StackMemory};
-use capture::thread::Recording;
+use capture::thread::{self, Recording};
 use capture::{modules, region, walk};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
-use layout::{Frame, RecordId, Root};
+use layout::{Frame, Function, Node, Pseudo, RecordId, Root};
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 use unwind::build::{Section, build, find_eh_frame};
@@ -20,10 +23,10 @@ pub trait StackWalker {
     /// What the tables call it.
     fn name(&self) -> &'static str;
 
-    /// Walks from a frame with these registers; returns the number of frames, whose addresses [`frames`](Self::frames) gives, leaf first.
-    fn walk(&mut self, registers: Registers) -> usize;
+    /// Walks from a frame with these registers.
+    fn walk(&mut self, registers: Registers);
 
-    /// The addresses that the last walk found.
+    /// The addresses that the last walk found, leaf first.
     fn frames(&self) -> Vec<u64>;
 }
 
@@ -32,9 +35,11 @@ pub fn all() -> Vec<Box<dyn StackWalker>> {
     set_up_capture();
     let here = 0_u64;
     let stack = Bounds::of_current_thread(&raw const here as u64);
+    let thread = thread::record_for(1, b"bench").expect("a store has room for a thread");
     vec![
         Box::new(Ours { recording: Box::default(), stack }),
-        Box::new(OursInTree { ours: Ours { recording: Box::default(), stack }, thread: thread_record() }),
+        Box::new(OursInTree { ours: Ours { recording: Box::default(), stack }, thread, node: RecordId::NONE }),
+        Box::new(OursKept::new(stack, thread)),
         Box::new(Framehop::new(stack)),
         Box::new(Backtrace { frames: [0; MAX_FRAMES], count: 0 }),
     ]
@@ -58,10 +63,6 @@ fn set_up_capture() {
     modules::ensure_tables();
 }
 
-fn thread_record() -> RecordId {
-    capture::thread::record_for(1, b"bench").expect("a store has room for a thread")
-}
-
 /// Ours: the walk of the tick handler.
 struct Ours {
     recording: Box<Recording>,
@@ -74,11 +75,10 @@ impl StackWalker for Ours {
     }
 
     #[inline(never)]
-    fn walk(&mut self, registers: Registers) -> usize {
+    fn walk(&mut self, registers: Registers) {
         let memory = StackMemory::new(self.stack, registers.sp);
         let at = FrameAddress::Instruction(registers.pc);
         walk::capture_from(&mut self.recording, memory, at, registers, Context::Handler);
-        self.recording.depth
     }
 
     fn frames(&self) -> Vec<u64> {
@@ -90,6 +90,23 @@ impl StackWalker for Ours {
 struct OursInTree {
     ours: Ours,
     thread: RecordId,
+    node: RecordId,
+}
+
+/// The addresses from a node up to its root.
+fn addresses_in_tree(mut node: RecordId) -> Vec<u64> {
+    let mut addresses = Vec::new();
+    while !node.is_none() {
+        // SAFETY: ids of nodes, each the parent of the one before.
+        let record: &Node = unsafe { region::record(node) };
+        let frame = Frame::from_bits(record.frame.load(Ordering::Relaxed));
+        // The root and, of an allocation, the function called.
+        if !frame.is_pseudo() {
+            addresses.push(frame.avma());
+        }
+        node = RecordId(record.parent.load(Ordering::Relaxed));
+    }
+    addresses
 }
 
 impl StackWalker for OursInTree {
@@ -98,14 +115,49 @@ impl StackWalker for OursInTree {
     }
 
     #[inline(never)]
-    fn walk(&mut self, registers: Registers) -> usize {
-        let frames = self.ours.walk(registers);
-        walk::intern(&mut self.ours.recording, Root::Cpu, self.thread, None).expect("the store has room");
-        frames
+    fn walk(&mut self, registers: Registers) {
+        self.ours.walk(registers);
+        let node = walk::intern(&mut self.ours.recording, Root::Cpu, self.thread, None);
+        self.node = node.expect("the store has room");
     }
 
     fn frames(&self) -> Vec<u64> {
-        self.ours.frames()
+        addresses_in_tree(self.node)
+    }
+}
+
+/// Ours as an allocation walks: what the walk before found is compared, the rest walked and entered.
+struct OursKept {
+    kept: Box<Kept>,
+    recording: Box<Recording>,
+    stack: Bounds,
+    thread: RecordId,
+    node: RecordId,
+}
+
+impl OursKept {
+    fn new(stack: Bounds, thread: RecordId) -> Self {
+        // SAFETY: zeroed memory is one that has kept nothing, as its documentation says.
+        let kept = unsafe { Box::new(MaybeUninit::zeroed().assume_init()) };
+        Self { kept, recording: Box::default(), stack, thread, node: RecordId::NONE }
+    }
+}
+
+impl StackWalker for OursKept {
+    fn name(&self) -> &'static str {
+        "ours, incremental"
+    }
+
+    #[inline(never)]
+    fn walk(&mut self, registers: Registers) {
+        let leaf = Frame::pseudo(Pseudo::Function(Function::Malloc));
+        let at = FrameAddress::Instruction(registers.pc);
+        let node = self.kept.capture(&mut self.recording, (self.stack, self.thread), at, registers, leaf);
+        self.node = node.expect("the store has room");
+    }
+
+    fn frames(&self) -> Vec<u64> {
+        addresses_in_tree(self.node)
     }
 }
 
@@ -145,7 +197,7 @@ impl StackWalker for Framehop {
     }
 
     #[inline(never)]
-    fn walk(&mut self, registers: Registers) -> usize {
+    fn walk(&mut self, registers: Registers) {
         let (low, high) = (registers.sp, self.stack.high);
         let mut read = |address: u64| {
             if address < low || high < address + 8 {
@@ -162,7 +214,6 @@ impl StackWalker for Framehop {
             *slot = frame.address();
             self.count += 1;
         }
-        self.count
     }
 
     fn frames(&self) -> Vec<u64> {
@@ -182,15 +233,18 @@ impl StackWalker for Backtrace {
     }
 
     #[inline(never)]
-    fn walk(&mut self, _: Registers) -> usize {
+    fn walk(&mut self, _: Registers) {
         self.count = 0;
         backtrace::trace(|frame| {
             let Some(slot) = self.frames.get_mut(self.count) else { return false };
+            // libgcc goes one step beyond the root.
+            if frame.ip().is_null() {
+                return false;
+            }
             *slot = frame.ip() as u64;
             self.count += 1;
             true
         });
-        self.count
     }
 
     fn frames(&self) -> Vec<u64> {

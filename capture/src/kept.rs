@@ -11,7 +11,7 @@ use crate::thread::{MAX_FRAMES, Recording};
 use crate::walk::{self, Cached};
 use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root};
 use unwind::arch::Registers;
-use unwind::kept::{KeptFrame, TooDeep};
+use unwind::kept::{KeptFrame, Room, TooDeep, Words};
 use unwind::{FrameAddress, Truncated};
 
 /// What a thread's allocation hook keeps from one allocation to the next. Zeroed memory is one that has kept nothing.
@@ -21,6 +21,7 @@ pub struct Kept {
     generation: u32,
     end: Option<Truncated>,
     frames: [KeptFrame<Registers, ModuleIndex>; MAX_FRAMES],
+    words: [Words; MAX_FRAMES],
 }
 
 impl Kept {
@@ -48,14 +49,14 @@ impl Kept {
         }
         let mut memory = StackMemory::new(stack, registers.sp);
         let mut rules = Cached(Context::Hook);
-        let walked =
-            match unwind::kept::walk(&mut self.frames, &mut self.depth, (at, registers), &mut rules, &mut memory) {
-                Ok(walked) => walked,
-                Err(TooDeep) => {
-                    walk::capture(recording, stack, at, registers, Context::Hook);
-                    return walk::intern(recording, Root::Allocs, thread, Some(leaf));
-                }
-            };
+        let room = Room { frames: &mut self.frames, words: &mut self.words };
+        let walked = match unwind::kept::walk(room, &mut self.depth, (at, registers), &mut rules, &mut memory) {
+            Ok(walked) => walked,
+            Err(TooDeep) => {
+                walk::capture(recording, stack, at, registers, Context::Hook);
+                return walk::intern(recording, Root::Allocs, thread, Some(leaf));
+            }
+        };
         #[cfg(feature = "oracle")]
         self.compare(recording, stack, at, registers, walked.end);
         let mut node = recording.tree.root(Root::Allocs, thread)?;

@@ -52,7 +52,8 @@ impl Bounds {
 pub struct StackMemory {
     /// Nothing below the stack pointer is read.
     low: u64,
-    high: u64,
+    /// Bytes from there in which a word may begin.
+    span: u64,
     readable_page: u64,
 }
 
@@ -60,11 +61,9 @@ impl StackMemory {
     /// Memory of a walk that starts at `sp`, on a thread whose stack is `bounds`.
     #[inline]
     pub fn new(bounds: Bounds, sp: u64) -> Self {
-        if bounds.contains(sp) {
-            Self { low: sp, high: bounds.high, readable_page: u64::MAX }
-        } else {
-            Self { low: 0, high: 0, readable_page: u64::MAX }
-        }
+        let known = bounds.contains(sp) && bounds.high - sp >= 8;
+        let (low, span) = if known { (sp, bounds.high - sp - 7) } else { (0, 0) };
+        Self { low, span, readable_page: u64::MAX }
     }
 
     #[cold]
@@ -90,8 +89,7 @@ impl StackMemory {
 impl Memory for StackMemory {
     #[inline]
     fn read(&mut self, address: u64) -> Option<u64> {
-        let inside = address >= self.low && address < self.high && self.high - address >= 8;
-        if !inside && !self.probe(address) {
+        if address.wrapping_sub(self.low) >= self.span && !self.probe(address) {
             return None;
         }
         // SAFETY: within the stack between its pointer and its top, which is mapped while the thread runs, or on pages that were just readable.

@@ -18,11 +18,6 @@ pub struct KeptFrame<G, T> {
     /// Belongs to the caller of the walk, for as long as the frame and everything root-ward stays the same; zero in a new frame.
     pub note: u32,
     check: Check,
-    /// Slots that were read for the caller, with the words found there; slot 0: none.
-    return_slot: u64,
-    return_word: u64,
-    fp_slot: u64,
-    fp_word: u64,
 }
 
 /// How a kept frame is verified.
@@ -34,6 +29,30 @@ enum Check {
     Step,
     /// Not at all: its rule says that it is the root, whatever memory holds.
     Root,
+}
+
+/// The words that were read for a frame's caller. Apart from the frames, since comparing them is all that most frames ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    return_slot: u64,
+    return_word: u64,
+    /// The return address's again, if the caller's frame pointer was not read from memory.
+    fp_slot: u64,
+    fp_word: u64,
+}
+
+impl Words {
+    /// Slots that cannot be read: a comparison fails, and the frame's check is looked at.
+    const NONE: Self = Self { return_slot: 0, return_word: 0, fp_slot: 0, fp_word: 0 };
+}
+
+/// What is kept, in memory of the caller: both slices have the same length.
+#[derive(Debug)]
+pub struct Room<'a, G, T> {
+    /// The frames, root first.
+    pub frames: &'a mut [KeptFrame<G, T>],
+    /// The words of each frame.
+    pub words: &'a mut [Words],
 }
 
 impl<G, T> KeptFrame<G, T> {
@@ -57,12 +76,12 @@ pub struct Walked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooDeep;
 
-/// Walks a stack and leaves it in `frames[..depth]`, root first.
+/// Walks a stack and leaves it in the first `depth` places of `room`, root first.
 ///
-/// `frames[..depth]` is what the walk before left there; a depth of zero makes this a plain walk. The remainder of `frames` is used as room.
+/// There is what the walk before left; a depth of zero makes this a plain walk. The remaining places are used while walking.
 #[inline]
 pub fn walk<G, R, M>(
-    frames: &mut [KeptFrame<G, R::Tag>],
+    room: Room<'_, G, R::Tag>,
     depth: &mut usize,
     (address, registers): (FrameAddress, G),
     rules: &mut R,
@@ -74,13 +93,16 @@ where
     M: Memory,
 {
     let kept = core::mem::replace(depth, 0);
-    let mut walk = Walk { room: frames.len(), kept, frames, rules, memory, switches: STACK_SWITCHES };
+    let Room { frames, words } = room;
+    let mut walk =
+        Walk { room: frames.len().min(words.len()), kept, frames, words, rules, memory, switches: STACK_SWITCHES };
+    let end_of_room = walk.room;
     let end = walk.run(address, registers).ok_or(TooDeep)?;
     let shared = walk.kept;
-    let fresh = walk.frames.len().wrapping_sub(walk.room);
-    let (start, room) = (walk.room, walk.frames.len());
-    if fresh > 0 && start != shared {
-        walk.frames.copy_within(start..room, shared);
+    let fresh = end_of_room.wrapping_sub(walk.room);
+    if fresh > 0 && walk.room != shared {
+        walk.frames.copy_within(walk.room..end_of_room, shared);
+        walk.words.copy_within(walk.room..end_of_room, shared);
     }
     *depth = shared.wrapping_add(fresh);
     Ok(Walked { shared, end })
@@ -89,6 +111,7 @@ where
 struct Walk<'a, G, R: Rules, M> {
     /// Kept frames from the start, root first; new ones towards the end, the leaf last, from `room` on.
     frames: &'a mut [KeptFrame<G, R::Tag>],
+    words: &'a mut [Words],
     /// Kept frames that may still be met.
     kept: usize,
     room: usize,
@@ -131,18 +154,7 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
             } else {
                 let (found, tag) = self.rules.lookup(address);
                 rule = found;
-                let frame = KeptFrame {
-                    registers,
-                    address,
-                    tag,
-                    note: 0,
-                    check: Check::Step,
-                    return_slot: 0,
-                    return_word: 0,
-                    fp_slot: 0,
-                    fp_word: 0,
-                };
-                self.push(frame, self.kept)?;
+                self.push(KeptFrame { registers, address, tag, note: 0, check: Check::Step }, self.kept)?;
             }
             match self.step(rule, registers) {
                 Ok(Some(caller)) => (address, registers) = caller,
@@ -163,6 +175,7 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     fn push(&mut self, frame: KeptFrame<G, R::Tag>, kept: usize) -> Option<()> {
         let at = self.room.checked_sub(1).filter(|at| *at >= kept)?;
         *self.frames.get_mut(at)? = frame;
+        *self.words.get_mut(at)? = Words::NONE;
         self.room = at;
         Some(())
     }
@@ -185,12 +198,11 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
             (slots.return_address, slots.cfa, slots.link_register, caller.stack_switch)
         {
             // The words themselves: where return addresses are signed, the caller's address is not what memory holds.
-            let fp_slot = slots.frame_pointer.unwrap_or(0);
-            if let (Some(return_word), Some(fp_word)) =
-                (self.memory.read(return_slot), if fp_slot == 0 { Some(0) } else { self.memory.read(fp_slot) })
+            let fp_slot = slots.frame_pointer.unwrap_or(return_slot);
+            if let (Some(return_word), Some(fp_word), Some(words)) =
+                (self.memory.read(return_slot), self.memory.read(fp_slot), self.words.get_mut(self.room))
             {
-                (frame.return_slot, frame.return_word) = (return_slot, return_word);
-                (frame.fp_slot, frame.fp_word) = (fp_slot, fp_word);
+                *words = Words { return_slot, return_word, fp_slot, fp_word };
                 frame.check = Check::Words;
             }
         }
@@ -201,26 +213,23 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     #[inline]
     fn verify(&mut self) -> Option<Verified> {
         let mut index = self.kept;
-        while let Some(i) = index.checked_sub(1) {
-            let frame = self.frames.get(i)?;
-            let same = match frame.check {
-                Check::Words => {
-                    self.memory.read(frame.return_slot) == Some(frame.return_word)
-                        && (frame.fp_slot == 0 || self.memory.read(frame.fp_slot) == Some(frame.fp_word))
-                }
+        loop {
+            let unchanged = self.words.get(..index)?.iter().rev().take_while(|words| {
+                self.memory.read(words.return_slot) == Some(words.return_word)
+                    && self.memory.read(words.fp_slot) == Some(words.fp_word)
+            });
+            index = index.wrapping_sub(unchanged.count());
+            let i = index.checked_sub(1)?;
+            match self.frames.get(i)?.check {
+                Check::Words => return Some(Verified::Until(i)),
                 Check::Root => return Some(Verified::ToTheEnd(Ok(()))),
                 Check::Step => match self.step_again(i)? {
-                    Stepped::Same => true,
+                    Stepped::Same => index = i,
                     Stepped::End(end) => return Some(Verified::ToTheEnd(end)),
-                    Stepped::Differs => false,
+                    Stepped::Differs => return Some(Verified::Until(i)),
                 },
-            };
-            if !same {
-                return Some(Verified::Until(i));
             }
-            index = i;
         }
-        None
     }
 
     #[cold]

@@ -13,17 +13,7 @@ type Frames = Vec<KeptFrame<Registers, ()>>;
 
 fn room() -> Frames {
     let registers = Registers { pc: 0, sp: 0, fp: None };
-    let empty = KeptFrame {
-        registers,
-        address: FrameAddress::Instruction(0),
-        tag: (),
-        note: 0,
-        check: Check::Step,
-        return_slot: 0,
-        return_word: 0,
-        fp_slot: 0,
-        fp_word: 0,
-    };
+    let empty = KeptFrame { registers, address: FrameAddress::Instruction(0), tag: (), note: 0, check: Check::Step };
     vec![empty; ROOM]
 }
 
@@ -74,7 +64,7 @@ fn a_kept_walk_is_a_plain_walk_whatever_changes_in_between() {
     let (mut shared_frames, mut all_frames) = (0, 0);
     for _ in 0..2_000 {
         let mut words: Vec<u64> = (0..100).map(|_| word(&mut chance)).collect();
-        let (mut frames, mut depth) = (room(), 0);
+        let (mut frames, mut words_kept, mut depth) = (room(), vec![Words::default(); ROOM], 0);
         let mut note = 1;
         let mut registers =
             Registers { pc: 0x10_0001, sp: BASE + 8 * chance.below(80), fp: Some(BASE + 8 * chance.below(90)) };
@@ -88,7 +78,14 @@ fn a_kept_walk_is_a_plain_walk_whatever_changes_in_between() {
             }
             let before: Vec<_> = frames[..depth].iter().map(|f| (f.address(), f.note)).collect();
             let start = (FrameAddress::ReturnAddress(registers.pc), registers);
-            let walked = walk(&mut frames, &mut depth, start, &mut ByAddress, &mut Stack(BASE, &words)).unwrap();
+            let walked = walk(
+                Room { frames: &mut frames, words: &mut words_kept },
+                &mut depth,
+                start,
+                &mut ByAddress,
+                &mut Stack(BASE, &words),
+            )
+            .unwrap();
             let plain = walk_plainly(Walker::at_return_address(registers, ByAddress, Stack(BASE, &words)));
             assert_eq!((addresses(&frames[..depth]), walked.end), plain);
             let after: Vec<_> = frames[..depth].iter().map(|f| (f.address(), f.note)).collect();
@@ -111,17 +108,38 @@ fn an_unchanged_stack_is_all_shared() {
     let words: Vec<u64> = (0..20).flat_map(|i| [0, if i == 19 { 0x10_000e } else { 0x10_0012 }]).collect();
     let registers = Registers { pc: 0x10_0012, sp: BASE, fp: Some(0) };
     let start = (FrameAddress::ReturnAddress(registers.pc), registers);
-    let (mut frames, mut depth) = (room(), 0);
-    let first = walk(&mut frames, &mut depth, start, &mut ByAddress, &mut Stack(BASE, &words)).unwrap();
+    let (mut frames, mut words_kept, mut depth) = (room(), vec![Words::default(); ROOM], 0);
+    let first = walk(
+        Room { frames: &mut frames, words: &mut words_kept },
+        &mut depth,
+        start,
+        &mut ByAddress,
+        &mut Stack(BASE, &words),
+    )
+    .unwrap();
     assert_eq!((first.shared, first.end, depth), (0, Ok(()), 21));
-    let second = walk(&mut frames, &mut depth, start, &mut ByAddress, &mut Stack(BASE, &words)).unwrap();
+    let second = walk(
+        Room { frames: &mut frames, words: &mut words_kept },
+        &mut depth,
+        start,
+        &mut ByAddress,
+        &mut Stack(BASE, &words),
+    )
+    .unwrap();
     assert_eq!((second.shared, second.end, depth), (21, Ok(()), 21));
     // A call deeper: one new frame.
     let below = Registers { pc: 0x10_0011, sp: BASE - 16, fp: Some(0) };
     let mut deeper = vec![0, 0x10_0012];
     deeper.extend(&words);
     let start = (FrameAddress::ReturnAddress(below.pc), below);
-    let third = walk(&mut frames, &mut depth, start, &mut ByAddress, &mut Stack(BASE - 16, &deeper)).unwrap();
+    let third = walk(
+        Room { frames: &mut frames, words: &mut words_kept },
+        &mut depth,
+        start,
+        &mut ByAddress,
+        &mut Stack(BASE - 16, &deeper),
+    )
+    .unwrap();
     assert_eq!((third.shared, third.end, depth), (21, Ok(()), 22));
 }
 
@@ -130,7 +148,16 @@ fn a_stack_that_does_not_fit_is_not_kept() {
     let words: Vec<u64> = vec![0x10_0002; 300];
     let registers = Registers { pc: 0x10_0002, sp: BASE, fp: None };
     let start = (FrameAddress::ReturnAddress(registers.pc), registers);
-    let (mut frames, mut depth) = (room(), 0);
-    assert_eq!(walk(&mut frames, &mut depth, start, &mut ByAddress, &mut Stack(BASE, &words)), Err(TooDeep));
+    let (mut frames, mut words_kept, mut depth) = (room(), vec![Words::default(); ROOM], 0);
+    assert_eq!(
+        walk(
+            Room { frames: &mut frames, words: &mut words_kept },
+            &mut depth,
+            start,
+            &mut ByAddress,
+            &mut Stack(BASE, &words)
+        ),
+        Err(TooDeep)
+    );
     assert_eq!(depth, 0);
 }
