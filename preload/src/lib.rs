@@ -91,7 +91,9 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     result
 }
 
+mod signal;
 mod thread;
+pub use signal::{sigaction, signal};
 pub use thread::pthread_create;
 
 #[used]
@@ -100,7 +102,7 @@ static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
         // The first allocation may not have come yet.
         family::ensure_started::<Preload>();
-        preload::constructor();
+        preload::constructor(signal::real());
     }
     construct
 };

@@ -15,7 +15,7 @@ struct Begin {
 }
 
 /// The next function of a name, looked up once.
-fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub(crate) fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let mut function = slot.load(Ordering::Acquire);
     if function.is_null() {
         // SAFETY: the name is zero-terminated.

@@ -2,7 +2,7 @@
 //!
 //! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
 
-use crate::sampler::timers;
+use crate::sampler::{handler, timers};
 use crate::start::{self, Directory, Plan};
 use capture::region::Purpose;
 use capture::syscall::File;
@@ -79,8 +79,14 @@ fn plan(variables: &Variables) -> Option<Plan> {
     Some(Plan { purpose, directory, follow, own_library: true })
 }
 
-/// The library's constructor: the C library is set up, the program's own constructors have not run yet.
-pub fn constructor() {
+/// The C library's `sigaction`.
+pub type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+
+/// The library's constructor: the C library is set up, the program's own constructors have not run yet. `real` is the `sigaction` behind the exported one.
+pub fn constructor(real: Option<Sigaction>) {
+    if let Some(real) = real {
+        handler::set_real_sigaction(real);
+    }
     if !RECORDED.load(Ordering::Acquire) {
         return;
     }
@@ -112,6 +118,16 @@ pub fn thread_starts() {
 /// An object was closed.
 pub fn object_closed() {
     capture::modules::mark_stale();
+}
+
+/// `sigaction`, as the application means it; `real` is the C library's.
+///
+/// # Safety
+/// As the C function.
+#[allow(unsafe_code)]
+pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction, real: Sigaction) -> i32 {
+    // SAFETY: as the caller promises.
+    unsafe { handler::foreign_sigaction(signal, new, old).unwrap_or_else(|| real(signal, new, old)) }
 }
 
 pub use alloc_hook::family;

@@ -49,9 +49,10 @@ fn python_runs_a_test_module_of_its_own_standard_library() {
 #[test]
 fn python_with_threads_and_subprocesses_runs_as_before() {
     let script = "import subprocess, threading, sys\n\
-        def work(): print(subprocess.run([sys.executable, '-c', 'print(6*7)'], check=True, capture_output=True).stdout)\n\
+        out = []\n\
+        def work(): out.append(subprocess.run([sys.executable, '-c', 'print(6*7)'], check=True, capture_output=True).stdout)\n\
         threads = [threading.Thread(target=work) for _ in range(4)]\n\
-        [t.start() for t in threads]; [t.join() for t in threads]; sys.exit(3)";
+        [t.start() for t in threads]; [t.join() for t in threads]; print(out); sys.exit(3)";
     assert_harmless(&[&programs::python(), "-c", script], as_it_is);
 }
 

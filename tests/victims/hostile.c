@@ -232,8 +232,14 @@ static void on_prof(int signal) { (void)signal; own_signals++; }
 static void stray(void) {
   struct sigaction action = {.sa_handler = on_prof};
   sigaction(SIGPROF, &action, 0);
-  for (int i = 0; i < 100; i++) { raise(SIGPROF); free(malloc(8)); }
-  check(own_signals >= 100, "its own signals");
+  for (int i = 0; i < 100; i++) { raise(SIGPROF); free(malloc(8)); burn(1000000); }
+  check(own_signals == 100, "its own signals, and no others");
+  struct sigaction old;
+  sigaction(SIGPROF, 0, &old);
+  check(old.sa_handler == on_prof, "its own handler");
+  check(signal(SIGPROF, SIG_IGN) == on_prof, "its own handler");
+  raise(SIGPROF);
+  check(own_signals == 100, "an ignored signal");
 }
 
 int main(int argc, char **argv) {

@@ -31,8 +31,8 @@ static WALL: AtomicBool = AtomicBool::new(false);
 static SESSION: AtomicU32 = AtomicU32::new(0);
 /// CPU clocks of threads when their timers were started from outside. Slot 0 is not used.
 static BASELINES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// What was installed before us.
-static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(core::ptr::null_mut());
+/// The `sigaction` of the C library, where another of that name stands in front of it: in the preload library.
+static REAL_SIGACTION: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// What comes back in the signals of a timer with this slot; slot 0 for a thread that armed itself.
 pub(crate) fn value(slot: usize) -> usize {
@@ -59,8 +59,8 @@ pub(crate) fn session() -> u32 {
 
 /// Installs the handler, once in a process. False if the kernel refuses.
 pub(crate) fn install() -> bool {
-    static INSTALLED: AtomicBool = AtomicBool::new(false);
-    if INSTALLED.swap(true, Ordering::AcqRel) {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if BEGUN.swap(true, Ordering::AcqRel) {
         return true;
     }
     // SAFETY: zeroed is a valid `sigaction`; the handler has the type that SA_SIGINFO asks for; both structures live through the call.
@@ -70,13 +70,91 @@ pub(crate) fn install() -> bool {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
         libc::sigemptyset(&mut action.sa_mask);
         let mut previous: libc::sigaction = core::mem::zeroed();
-        if libc::sigaction(SIGNAL, &action, &mut previous) != 0 {
+        if real_sigaction()(SIGNAL, &action, &mut previous) != 0 {
             return false;
         }
-        // Kept for ever: a handler may read it at any time.
-        PREVIOUS.store(Box::into_raw(Box::new(previous)), Ordering::Release);
+        foreign::set(&previous);
     }
+    INSTALLED.store(true, Ordering::Release);
     true
+}
+
+/// Whether our handler is there; the kernel keeps it from then on.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+
+/// Says which `sigaction` is the C library's own.
+pub(crate) fn set_real_sigaction(function: SigactionFunction) {
+    REAL_SIGACTION.store(function as *mut (), Ordering::Release);
+}
+
+fn real_sigaction() -> SigactionFunction {
+    let function = REAL_SIGACTION.load(Ordering::Acquire);
+    if function.is_null() {
+        return libc::sigaction;
+    }
+    // SAFETY: `set_real_sigaction` stored a function of this type.
+    unsafe { core::mem::transmute::<*mut (), SigactionFunction>(function) }
+}
+
+/// What the application means by `sigaction` for our signal: its handler is kept and called for signals that are not ours; the kernel keeps ours.
+/// `None` if the signal is another, or not taken: the C library's own function shall do it.
+///
+/// # Safety
+/// The pointers are null or valid, as for `sigaction`.
+pub(crate) unsafe fn foreign_sigaction(
+    signal: i32,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> Option<i32> {
+    if signal != SIGNAL || !INSTALLED.load(Ordering::Acquire) {
+        return None;
+    }
+    let before = foreign::get();
+    // SAFETY: as the caller promises.
+    unsafe {
+        if let Some(new) = new.as_ref() {
+            foreign::set(new);
+        }
+        if !old.is_null() {
+            old.write(before);
+        }
+    }
+    Some(0)
+}
+
+mod foreign {
+    //! The application's own action for our signal.
+    //!
+    //! Written by whoever calls `sigaction`, read by handlers on any thread: actions go through a ring of places, so that one that is being
+    //! read is written again only after many more calls.
+
+    use core::cell::UnsafeCell;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    const PLACES: usize = 64;
+
+    struct Ring(UnsafeCell<[Option<libc::sigaction>; PLACES]>);
+
+    // SAFETY: a place is written before it is published, and again only PLACES calls later.
+    unsafe impl Sync for Ring {}
+
+    static RING: Ring = Ring(UnsafeCell::new([None; PLACES]));
+    static NEWEST: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn set(action: &libc::sigaction) {
+        let place = NEWEST.load(Ordering::Relaxed).wrapping_add(1);
+        // SAFETY: not the place that readers are sent to.
+        unsafe { (&raw mut (*RING.0.get())[place % PLACES]).write(Some(*action)) };
+        NEWEST.store(place, Ordering::Release);
+    }
+
+    pub(super) fn get() -> libc::sigaction {
+        let place = NEWEST.load(Ordering::Acquire);
+        // SAFETY: published by `set`, or empty from the start; zeroed is a valid `sigaction`, that of the default.
+        unsafe { (*RING.0.get())[place % PLACES].unwrap_or_else(|| core::mem::zeroed()) }
+    }
 }
 
 /// Begins or ends the recording of CPU ticks.
@@ -183,9 +261,11 @@ pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns
 
 /// Gives a signal that is not ours to whoever was there before.
 unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = PREVIOUS.load(Ordering::Acquire);
-    // SAFETY: null, or set once by `install` and never freed.
-    let Some(previous) = (unsafe { previous.as_ref() }) else { return };
+    let previous = foreign::get();
+    if previous.sa_flags & libc::SA_RESETHAND != 0 {
+        // SAFETY: zeroed is a valid `sigaction`, that of the default.
+        foreign::set(&unsafe { core::mem::zeroed() });
+    }
     match previous.sa_sigaction {
         // Its default would end the process: the recorder took the signal, so a stray one is ignored.
         libc::SIG_DFL | libc::SIG_IGN => {}

@@ -1,0 +1,53 @@
+//! `sigaction` and `signal`: an application that handles the recorder's signal too keeps its handler, and the recorder its own.
+
+use crate::thread::next;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicPtr;
+use profile_recorder::preload;
+
+type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+
+/// The C library's `sigaction`.
+pub(crate) fn real() -> Option<Sigaction> {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let function = next(&NEXT, c"sigaction");
+    // SAFETY: the symbol of that name has this type.
+    (!function.is_null()).then(|| unsafe { core::mem::transmute::<*mut c_void, Sigaction>(function) })
+}
+
+/// `sigaction` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    let Some(real) = real() else { return -1 };
+    // SAFETY: as the host calls it.
+    unsafe { preload::sigaction(signal, new, old, real) }
+}
+
+/// `signal` of the C library, in its BSD meaning: the handler stays, and calls are restarted.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    if signal != libc::SIGPROF {
+        let function = next(&NEXT, c"signal");
+        if function.is_null() {
+            return libc::SIG_ERR;
+        }
+        // SAFETY: the symbol of that name has this type; as the host calls it.
+        return unsafe { core::mem::transmute::<*mut c_void, Signal>(function)(signal, handler) };
+    }
+    // SAFETY: zeroed is a valid `sigaction`; both live through the call.
+    unsafe {
+        let mut new: libc::sigaction = core::mem::zeroed();
+        let mut old: libc::sigaction = core::mem::zeroed();
+        new.sa_sigaction = handler;
+        new.sa_flags = libc::SA_RESTART;
+        if sigaction(signal, &new, &mut old) == 0 { old.sa_sigaction } else { libc::SIG_ERR }
+    }
+}
