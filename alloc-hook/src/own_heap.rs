@@ -21,6 +21,10 @@ struct Lists {
     slab_left: usize,
 }
 
+impl Lists {
+    const EMPTY: Self = Self { free: [core::ptr::null_mut(); CLASSES], slab: core::ptr::null_mut(), slab_left: 0 };
+}
+
 /// A heap of our own, for `#[global_allocator]` of the preload library.
 pub struct OwnHeap {
     locked: AtomicBool,
@@ -45,18 +49,13 @@ impl Default for OwnHeap {
 impl OwnHeap {
     /// An empty heap.
     pub const fn new() -> Self {
-        Self {
-            locked: AtomicBool::new(false),
-            lists: UnsafeCell::new(Lists {
-                free: [core::ptr::null_mut(); CLASSES],
-                slab: core::ptr::null_mut(),
-                slab_left: 0,
-            }),
-        }
+        Self { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
     }
 
-    /// In a child after fork: the thread that held the lock is not here.
+    /// In a child after fork: the thread that held the lock is not here, and may have left a list half changed. What was free is given up.
     pub fn reset_in_child(&self) {
+        // SAFETY: the child has one thread, and it is here.
+        unsafe { *self.lists.get() = Lists::EMPTY };
         self.locked.store(false, Ordering::Release);
     }
 

@@ -152,12 +152,7 @@ fn values_of(
     let (stack, thread) = (inside.state().stack(), inside.state().record_id());
     let (recording, kept) = inside.recording();
     let leaf = kept.capture(recording, (stack, thread), at, registers, Frame::pseudo(Pseudo::Function(function)))?;
-    // SAFETY: every leaf of this tree gets allocation values.
-    let values = unsafe { recording.tree.values::<AllocValues>(leaf, ChunkKind::AllocValues) }?;
-    // SAFETY: `leaf` is a node of the tree, whose values were just made.
-    let node = unsafe { region::record::<layout::Node>(leaf) };
-    let _ = values;
-    Some(layout::RecordId(node.values.load(Ordering::Relaxed)))
+    recording.tree.values(leaf, ChunkKind::AllocValues, size_of::<AllocValues>())
 }
 
 /// A free that was counted and taken out of the table, in case it has to be undone.

@@ -143,8 +143,9 @@ impl Tree {
     /// Adds time to a node below a root of time. False if the store is full.
     #[inline]
     pub fn add_time(&mut self, node: RecordId, samples: u64, nanos: u64) -> bool {
-        // SAFETY: values below roots of time are time values; who adds time made the node below such a root.
-        let Some(values) = (unsafe { self.values::<TimeValues>(node, ChunkKind::TimeValues) }) else { return false };
+        let Some(id) = self.values(node, ChunkKind::TimeValues, size_of::<TimeValues>()) else { return false };
+        // SAFETY: values below roots of time are time values, and who adds time made the node below such a root.
+        let values: &TimeValues = unsafe { region::record(id) };
         region::add_own(&values.samples, samples);
         region::add_own(&values.nanos, nanos);
         true
@@ -161,21 +162,17 @@ impl Tree {
         self.child(parent, Frame::from_bits(original.frame.load(Ordering::Relaxed)))
     }
 
-    /// The values of a node, made on first use: a record `T` in chunks of `kind`.
-    ///
-    /// # Safety
-    /// Every call for nodes of this tree names the same `T`, the layout's record for `kind`.
+    /// Id of the values of a node, made on first use: `bytes` long, in chunks of `kind`. All nodes below a root have values of one kind.
     #[inline]
-    pub unsafe fn values<T>(&mut self, node: RecordId, kind: ChunkKind) -> Option<&'static T> {
+    pub fn values(&mut self, node: RecordId, kind: ChunkKind, bytes: usize) -> Option<RecordId> {
         // SAFETY: ids of nodes come from `child`.
         let cell = unsafe { &region::record::<Node>(node).values };
         let mut id = RecordId(cell.load(Ordering::Relaxed));
         if id.is_none() {
-            id = self.values.allocate(kind, self.owner, size_of::<T>())?;
+            id = self.values.allocate(kind, self.owner, bytes)?;
             cell.store(id.0, Ordering::Release);
         }
-        // SAFETY: allocated here for a `T`.
-        Some(unsafe { region::record(id) })
+        Some(id)
     }
 }
 

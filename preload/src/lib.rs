@@ -19,7 +19,7 @@ struct Preload;
 
 impl Host for Preload {
     fn start() {
-        preload::start();
+        preload::start(&HEAP);
     }
 }
 

@@ -3,7 +3,7 @@
 //! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
 
 use crate::sampler::{handler, timers};
-use crate::start::{self, Directory, Plan};
+use crate::start::{self, Directory, OWN_HEAP, Plan};
 use capture::region::Purpose;
 use capture::syscall::File;
 use capture::thread;
@@ -43,8 +43,9 @@ impl Variables {
     }
 }
 
-/// Before the first allocation of the process is recorded. The thread's own allocations are not the host's here.
-pub fn start() {
+/// Before the first allocation of the process is recorded. The thread's own allocations are not the host's here. `heap` is where they come from.
+pub fn start(heap: &'static OwnHeap) {
+    let _ = OWN_HEAP.set(heap);
     // Nothing that happens in here is the host's.
     capture::tls::set(1);
     let variables = Variables::read();

@@ -4,11 +4,13 @@
 //! a child after fork.
 
 use crate::{sampler, tables};
+use alloc_hook::own_heap::OwnHeap;
 use alloc_hook::record;
 use capture::region::{self, PATH_BYTES, Purpose};
 use capture::{clock, modules, rules, syscall, thread};
 use layout::modes;
 use parking_lot::Mutex;
+use std::sync::OnceLock;
 
 /// What a store is for and where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,9 @@ impl Directory {
 /// Mean bytes between sampled allocations unless told.
 #[cfg(feature = "server")]
 pub(crate) const DEFAULT_ALLOC_INTERVAL: u64 = 512 << 10;
+
+/// The recorder's own heap, if it has one.
+pub(crate) static OWN_HEAP: OnceLock<&'static OwnHeap> = OnceLock::new();
 
 static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
 
@@ -118,7 +123,10 @@ pub(crate) fn in_child() {
     if region::header().is_none_or(|h| h.pid.load(std::sync::atomic::Ordering::Relaxed) == pid) {
         return;
     }
-    // The lock may have been held by a thread that does not exist here; the plan does not change once it is set.
+    if let Some(heap) = OWN_HEAP.get() {
+        heap.reset_in_child();
+    }
+    // The lock may have been held by a thread that does not exist here; then the child goes unrecorded.
     let plan = PLAN.try_lock().and_then(|plan| *plan);
     record::reset_in_child();
     region::abandon();
