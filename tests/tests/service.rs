@@ -27,7 +27,11 @@ fn cumulative(top: &str, name: &str) -> f64 {
 fn curl_gets_samples_and_profiles_over_the_unix_socket() {
     let directory = scratch();
     let pattern = format!("unix://{}/app-{{PID}}.sock", directory.path().display());
-    let service = Service::start(&[("PROFILE_RECORDER_SERVER_URL_PATTERN", &pattern)]);
+    // Some two megabytes are live: enough samples of them to be sure of what a profile shows.
+    let service = Service::start(&[
+        ("PROFILE_RECORDER_SERVER_URL_PATTERN", &pattern),
+        ("PROFILE_RECORDER_ALLOC_INTERVAL", "16KiB"),
+    ]);
     let socket = directory.path().join(format!("app-{}.sock", service.pid()));
 
     let body = r#"{"numberOfSamples":50,"timeInterval":"10 ms"}"#;
@@ -64,6 +68,7 @@ fn go_pprof_fetches_by_url() {
     let registry = directory.path().join("profile-recorder");
     let service = Service::start(&[
         ("PROFILE_RECORDER_SERVER_URL", "http://127.0.0.1:0"),
+        ("PROFILE_RECORDER_ALLOC_INTERVAL", "16KiB"),
         ("XDG_RUNTIME_DIR", directory.path().to_str().unwrap()),
     ]);
     let entry = std::fs::read_to_string(registry.join(format!("{}.json", service.pid()))).expect("the registry's file");
