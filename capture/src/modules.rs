@@ -57,6 +57,9 @@ struct Entry {
     own: AtomicU32,
     /// Listed by the last refresh.
     present: AtomicU32,
+    /// Addresses that may still be looked up in its frame information in place, before a table is worth its while. None if the object may be
+    /// unmapped while we read.
+    evaluations: AtomicU32,
 }
 
 /// A table in memory of its own.
@@ -101,14 +104,19 @@ pub type Builder = fn(image: &Image<'_>, publish: &mut Publish<'_>);
 /// Takes a built table.
 pub type Publish<'a> = dyn FnMut(&[u32], &[u16], &[u64]) + 'a;
 
+/// Finds the rule at one address without a table. May allocate, from its own heap.
+pub type Evaluator = fn(image: &Image<'_>, avma: u64) -> Option<Rule>;
+
 /// Finds `.eh_frame` by its header: address of the section, from the header's address and bytes.
 pub type FindEhFrame = fn(eh_frame_hdr: &[u8], eh_frame_hdr_avma: u64) -> Option<u64>;
 
 static FIND_EH_FRAME: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static EVALUATOR: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Says who builds tables. This crate cannot: it does not allocate.
-pub fn set_builder(find: FindEhFrame, build: Builder) {
+pub fn set_builder(find: FindEhFrame, evaluate: Evaluator, build: Builder) {
     FIND_EH_FRAME.store(find as *mut (), Ordering::Release);
+    EVALUATOR.store(evaluate as *mut (), Ordering::Release);
     BUILDER.store(build as *mut (), Ordering::Release);
 }
 
@@ -291,6 +299,40 @@ pub fn ensure_tables() {
     }
 }
 
+/// The rule at an address of a module that has no table, found in its frame information in place: a command that lasts for a moment needs a
+/// hundred rules of an executable with a million. `None` once a table is worth its while, and where nothing describes the address. Not in a handler.
+#[cold]
+pub fn evaluate(module: ModuleIndex, avma: u64) -> Option<Rule> {
+    let entry = entries().get(usize::from(module.get()).wrapping_sub(1))?;
+    let left = entry.evaluations.load(Ordering::Relaxed).checked_sub(1)?;
+    entry.evaluations.store(left, Ordering::Relaxed);
+    let (finder, evaluator) = (FIND_EH_FRAME.load(Ordering::Acquire), EVALUATOR.load(Ordering::Acquire));
+    if finder.is_null() || evaluator.is_null() {
+        return None;
+    }
+    // SAFETY: `set_builder` stored functions of these types.
+    let (finder, evaluator) = unsafe {
+        (core::mem::transmute::<*mut (), FindEhFrame>(finder), core::mem::transmute::<*mut (), Evaluator>(evaluator))
+    };
+    let hdr_avma = entry.eh_frame_hdr.load(Ordering::Relaxed);
+    let end = entry.eh_frame_end.load(Ordering::Relaxed);
+    let hdr_length = entry.eh_frame_hdr_length.load(Ordering::Relaxed);
+    if hdr_avma == 0 || hdr_avma.checked_add(hdr_length)? > end {
+        return None;
+    }
+    // SAFETY: within a segment of an object that was there when the process began, which is never unmapped.
+    let hdr = unsafe { core::slice::from_raw_parts(hdr_avma as *const u8, hdr_length as usize) };
+    let eh_frame_avma = finder(hdr, hdr_avma)?;
+    let base = entry.base.load(Ordering::Relaxed);
+    let length = end.checked_sub(eh_frame_avma).filter(|_| eh_frame_avma > base)?;
+    // SAFETY: as above; in the same segment, between its object's first byte and the segment's end.
+    let eh_frame = unsafe { core::slice::from_raw_parts(eh_frame_avma as *const u8, length as usize) };
+    let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
+    let image = Image { bias: table_bias, eh_frame_hdr: hdr, eh_frame_hdr_avma: hdr_avma, eh_frame, eh_frame_avma };
+    // A mapping of a part of the file at another place has the rules of the first.
+    evaluator(&image, avma.wrapping_sub(bias).wrapping_add(table_bias))
+}
+
 /// Builds the table of a module unless it has one. Not in a handler.
 #[cold]
 pub fn ensure_table(module: ModuleIndex) {
@@ -375,6 +417,7 @@ pub fn refresh() {
         return;
     }
     let removed = STALE.swap(0, Ordering::AcqRel) != 0;
+    let at_start = RANGE_COUNT.load(Ordering::Relaxed) == 0;
     entries().iter().for_each(|e| e.present.store(0, Ordering::Relaxed));
     let own_code = refresh as *const () as u64;
     let Some(mut scratch) = Mapping::new(MAX_RANGES * 24) else { return };
@@ -393,7 +436,7 @@ pub fn refresh() {
             return true;
         }
         let is_object = line.path == b"[vdso]" || (line.inode != 0 && (line.inode, line.device) == (base.1, base.2));
-        let module = if is_object { module_of(line, base.0, own_code) } else { 0 };
+        let module = if is_object { module_of(line, base.0, own_code, at_start) } else { 0 };
         found.push(line.start, line.end, module);
         true
     });
@@ -440,7 +483,7 @@ fn publish_ranges(found: &Scratch<'_>) {
 }
 
 /// Number of the module that an executable mapping belongs to: known, or new; 0 if it has no headers or there is no room.
-fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64) -> u32 {
+fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64, at_start: bool) -> u32 {
     for (i, entry) in entries().iter().enumerate() {
         let same = entry.inode.load(Ordering::Relaxed) == line.inode
             && entry.device.load(Ordering::Relaxed) == line.device
@@ -472,6 +515,9 @@ fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64) -> u32 {
     entry.eh_frame_hdr_length.store(headers.eh_frame_hdr_length, Ordering::Relaxed);
     entry.eh_frame_end.store(headers.eh_frame_end, Ordering::Relaxed);
     entry.present.store(1, Ordering::Relaxed);
+    // A thousand lookups cost about as much as building the rows of a megabyte.
+    let evaluations = headers.eh_frame_end.saturating_sub(headers.eh_frame_hdr) >> 10;
+    entry.evaluations.store(if at_start { evaluations as u32 } else { 0 }, Ordering::Relaxed);
     let own = OWN_IS_LIBRARY.load(Ordering::Relaxed) != 0 && line.start <= own_code && own_code < line.end;
     entry.own.store(u32::from(own), Ordering::Relaxed);
     // The same object at another place has the same rows, which count from the bias.

@@ -94,8 +94,13 @@ fn resolve_slow(at: FrameAddress, context: Context) -> Resolved {
                         modules::request_refresh();
                         return Resolved { rule: Rule::NO_TABLE, module };
                     }
-                    modules::ensure_table(module);
-                    found = modules::lookup(module, address);
+                    found = match modules::evaluate(module, address) {
+                        Some(rule) => Lookup::Rule(rule),
+                        None => {
+                            modules::ensure_table(module);
+                            modules::lookup(module, address)
+                        }
+                    };
                 }
                 let rule = match found {
                     Lookup::Rule(rule) if !rule.is_none() => rule,

@@ -10,7 +10,7 @@ use gimli::{
 };
 use object::{Object as _, ObjectSection as _};
 use profile_recorder_unwind::arch::Registers;
-use profile_recorder_unwind::build::{Counts, OwnedTable, Section, build};
+use profile_recorder_unwind::build::{Counts, OwnedTable, Section, build, rule_at};
 use profile_recorder_unwind::{FrameAddress, Memory, Rule, Truncated, Unwind as _};
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
@@ -252,4 +252,24 @@ fn sampled_addresses_of_a_real_file_equal_gimlis_lookup() {
         found += 1;
     }
     assert!(found > 1000, "{found}");
+}
+
+#[test]
+fn the_rule_at_an_address_is_that_of_the_table() {
+    for path in [loaded("libc.so"), loaded("ld-linux"), std::env::current_exe().unwrap().to_str().unwrap().to_owned()] {
+        let bytes = std::fs::read(&path).unwrap();
+        let file = object::File::parse(&*bytes).unwrap();
+        let [eh_frame, header] = [".eh_frame", ".eh_frame_hdr"].map(|name| {
+            let section = file.section_by_name(name).unwrap();
+            Section { bytes: section.data().unwrap(), address: section.address() }
+        });
+        let (table, _) = build::<Registers>(eh_frame, 0);
+        let (mut rules, mut gaps) = (0, 0);
+        for pc in table.pcs.iter().flat_map(|pc| [pc.wrapping_sub(1), *pc, pc + 1]).step_by(7) {
+            let expected = table.as_table().lookup(pc).filter(|rule| !rule.is_none());
+            assert_eq!(rule_at::<Registers>(header, eh_frame, u64::from(pc)), expected, "{pc:#x} in {path}");
+            *(if expected.is_some() { &mut rules } else { &mut gaps }) += 1;
+        }
+        assert!(rules > 100 && gaps > 0, "{rules} rules and {gaps} gaps in {path}");
+    }
 }

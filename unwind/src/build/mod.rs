@@ -113,6 +113,38 @@ pub fn build<A: Compile>(eh_frame: Section<'_>, base: u64) -> (OwnedTable, Count
     rows.finish(counts)
 }
 
+/// The rule at one address, without a table: finds the function by the binary-search table in `.eh_frame_hdr`, and executes that function's description alone.
+///
+/// `None` if nothing describes the address. Otherwise what [`build`]'s table says, except that it does not run out of room for rules.
+pub fn rule_at<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, address: u64) -> Option<Rule> {
+    let mut section = EhFrame::new(eh_frame.bytes, LittleEndian);
+    section.set_address_size(8);
+    section.set_vendor(A::VENDOR);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(eh_frame_hdr.address).set_eh_frame(eh_frame.address);
+    let header = EhFrameHdr::new(eh_frame_hdr.bytes, LittleEndian).parse(&bases, 8).ok()?;
+    let table = header.table()?;
+    let mut fdes = Fdes::<A>::new(&section, &bases);
+    let mut at = |address: u64, signals_only: bool| {
+        let pointer = table.lookup(address, &bases).ok()?;
+        let (fde, cie) = fdes.get(table.pointer_to_offset(pointer).ok()?.0)?;
+        let signal = fde.is_signal_trampoline();
+        if !fde.contains(address) || (signals_only && !(signal && fde.initial_address() == address)) {
+            return None;
+        }
+        let mut rule = Rule::UNSUPPORTED;
+        let executed = cie.initial.as_ref().and_then(|initial| {
+            Executor::<A>::default().execute(&section, &bases, &fde, initial, |from, row| {
+                if from <= address {
+                    rule = A::rule(row, signal);
+                }
+            })
+        });
+        Some(if executed.is_some() { rule } else { Rule::UNSUPPORTED })
+    };
+    // The description of a signal frame begins a byte early, as in a table.
+    at(address, false).or_else(|| at(address.wrapping_add(1), true))
+}
+
 /// The address of `.eh_frame`, as its binary-search header `.eh_frame_hdr` (segment `PT_GNU_EH_FRAME`) names it.
 pub fn find_eh_frame(eh_frame_hdr: Section<'_>) -> Option<u64> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(eh_frame_hdr.address);
