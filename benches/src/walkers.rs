@@ -49,6 +49,8 @@ pub fn all() -> Vec<Box<dyn StackWalker>> {
 fn set_up_capture() {
     modules::set_builder(
         |bytes, address| find_eh_frame(Section { bytes, address }),
+        // All tables are built below, so that no address is looked up without one.
+        |_, _| None,
         |image, publish| {
             let section = Section { bytes: image.eh_frame, address: image.eh_frame_avma };
             let (table, _) = build::<Registers>(section, image.bias);
