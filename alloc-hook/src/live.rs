@@ -54,6 +54,10 @@ fn hash(address: u64) -> u64 {
     (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+fn hash_of_page(address: u64) -> u64 {
+    (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// Whether the address can be in the table: one load.
 #[inline]
 pub(crate) fn may_contain(address: u64) -> bool {
@@ -76,7 +80,7 @@ impl Drop for Locked<'_> {
 }
 
 fn lock(address: u64) -> Option<Locked<'static>> {
-    let shard = TABLE.get((hash(address) >> 32) as usize % SHARDS)?;
+    let shard = TABLE.get((hash_of_page(address) >> 32) as usize % SHARDS)?;
     for round in 0..100_000_u32 {
         if shard.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Some(Locked(shard));
@@ -138,8 +142,9 @@ impl Table {
         Some(unsafe { &mut *base.add(index & self.mask) })
     }
 
+    /// Blocks of one page are neighbours here too: what is allocated together is mostly freed together.
     fn home(&self, address: u64) -> usize {
-        (hash(address) >> 12) as usize & self.mask
+        ((hash_of_page(address) >> 12) as usize).wrapping_add((address >> 4) as usize & 0xff) & self.mask
     }
 
     fn insert(&mut self, allocation: Allocation) -> Result<Option<Allocation>, ()> {
