@@ -60,6 +60,8 @@ struct Entry {
     /// Addresses that may still be looked up in its frame information in place, before a table is worth its while. None if the object may be
     /// unmapped while we read.
     evaluations: AtomicU32,
+    /// Was there when the list was first read.
+    at_start: AtomicU32,
 }
 
 /// A table in memory of its own.
@@ -306,21 +308,38 @@ pub fn evaluate(module: ModuleIndex, avma: u64) -> Option<Rule> {
     let entry = entries().get(usize::from(module.get()).wrapping_sub(1))?;
     let left = entry.evaluations.load(Ordering::Relaxed).checked_sub(1)?;
     entry.evaluations.store(left, Ordering::Relaxed);
-    let (finder, evaluator) = (FIND_EH_FRAME.load(Ordering::Acquire), EVALUATOR.load(Ordering::Acquire));
-    if finder.is_null() || evaluator.is_null() {
+    let evaluator = EVALUATOR.load(Ordering::Acquire);
+    if evaluator.is_null() {
         return None;
     }
-    // SAFETY: `set_builder` stored functions of these types.
-    let (finder, evaluator) = unsafe {
-        (core::mem::transmute::<*mut (), FindEhFrame>(finder), core::mem::transmute::<*mut (), Evaluator>(evaluator))
-    };
+    // SAFETY: `set_builder` stored a function of this type.
+    let evaluator = unsafe { core::mem::transmute::<*mut (), Evaluator>(evaluator) };
+    in_place(entry, avma, evaluator)
+}
+
+/// Calls `f` with the frame information of the module that an address lies in, and the address in the mapping that this describes. `None` where it could be
+/// unmapped meanwhile. Not in a handler.
+pub fn with_image<R>(avma: u64, f: impl FnOnce(&Image<'_>, u64) -> Option<R>) -> Option<R> {
+    let Found::Module(module) = find(avma) else { return None };
+    let entry = entries().get(usize::from(module.get()).wrapping_sub(1))?;
+    (entry.at_start.load(Ordering::Relaxed) != 0).then(|| in_place(entry, avma, f))?
+}
+
+/// The entry's object was there when the list was first read, and a live frame leads to it: whoever unmapped it now would take the code away under that frame.
+fn in_place<R>(entry: &Entry, avma: u64, f: impl FnOnce(&Image<'_>, u64) -> Option<R>) -> Option<R> {
+    let finder = FIND_EH_FRAME.load(Ordering::Acquire);
+    if finder.is_null() {
+        return None;
+    }
+    // SAFETY: `set_builder` stored a function of this type.
+    let finder = unsafe { core::mem::transmute::<*mut (), FindEhFrame>(finder) };
     let hdr_avma = entry.eh_frame_hdr.load(Ordering::Relaxed);
     let end = entry.eh_frame_end.load(Ordering::Relaxed);
     let hdr_length = entry.eh_frame_hdr_length.load(Ordering::Relaxed);
     if hdr_avma == 0 || hdr_avma.checked_add(hdr_length)? > end {
         return None;
     }
-    // SAFETY: within a segment of an object that was there when the process began, which is never unmapped.
+    // SAFETY: within a segment of an object that stays mapped, as above.
     let hdr = unsafe { core::slice::from_raw_parts(hdr_avma as *const u8, hdr_length as usize) };
     let eh_frame_avma = finder(hdr, hdr_avma)?;
     let base = entry.base.load(Ordering::Relaxed);
@@ -330,7 +349,7 @@ pub fn evaluate(module: ModuleIndex, avma: u64) -> Option<Rule> {
     let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
     let image = Image { bias: table_bias, eh_frame_hdr: hdr, eh_frame_hdr_avma: hdr_avma, eh_frame, eh_frame_avma };
     // A mapping of a part of the file at another place has the rules of the first.
-    evaluator(&image, avma.wrapping_sub(bias).wrapping_add(table_bias))
+    f(&image, avma.wrapping_sub(bias).wrapping_add(table_bias))
 }
 
 /// Builds the table of a module unless it has one. Not in a handler.
@@ -517,6 +536,7 @@ fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64, at_start: bool) ->
     entry.present.store(1, Ordering::Relaxed);
     // A thousand lookups cost about as much as building the rows of a megabyte.
     let evaluations = headers.eh_frame_end.saturating_sub(headers.eh_frame_hdr) >> 10;
+    entry.at_start.store(u32::from(at_start), Ordering::Relaxed);
     entry.evaluations.store(if at_start { evaluations as u32 } else { 0 }, Ordering::Relaxed);
     let own = OWN_IS_LIBRARY.load(Ordering::Relaxed) != 0 && line.start <= own_code && own_code < line.end;
     entry.own.store(u32::from(own), Ordering::Relaxed);

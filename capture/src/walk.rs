@@ -33,7 +33,7 @@ pub fn capture(recording: &mut Recording, stack: Bounds, at: FrameAddress, regis
 #[inline]
 pub fn capture_from(
     recording: &mut Recording,
-    memory: impl Memory,
+    mut memory: impl Memory,
     at: FrameAddress,
     registers: Registers,
     context: Context,
@@ -41,31 +41,64 @@ pub fn capture_from(
     if context == Context::Hook && modules::is_stale() {
         modules::refresh();
     }
-    let mut walker = match at {
-        FrameAddress::Instruction(_) => Walker::at_instruction(registers, Cached(context), memory),
-        FrameAddress::ReturnAddress(_) => Walker::at_return_address(registers, Cached(context), memory),
-    };
     recording.depth = 0;
+    let walker = match at {
+        FrameAddress::Instruction(_) => Walker::at_instruction(registers, Cached(context), &mut memory),
+        FrameAddress::ReturnAddress(_) => Walker::at_return_address(registers, Cached(context), &mut memory),
+    };
+    if let (Err(reason), _) = walk(recording, walker, false) {
+        push(recording, Frame::pseudo(Pseudo::Truncated(reason)));
+    }
+}
+
+/// The same for a thread whose frame pointer is not known: `derive` finds it for a frame that needs it, given the frame's registers.
+pub fn capture_deriving<M: Memory>(
+    recording: &mut Recording,
+    mut memory: M,
+    registers: Registers,
+    mut derive: impl FnMut(&Registers, &mut M) -> Option<u64>,
+) {
+    if modules::is_stale() {
+        modules::refresh();
+    }
+    recording.depth = 0;
+    let walker = Walker::at_instruction(registers, Cached(Context::Hook), &mut memory);
+    let mut outcome = walk(recording, walker, false);
+    // Each round goes on from a frame nearer to the root.
+    while let (Err(Truncated::FramePointerUnknown), registers) = outcome {
+        let Some(fp) = derive(&registers, &mut memory) else { break };
+        let registers = Registers { fp: Some(fp), ..registers };
+        let walker = Walker::at_return_address(registers, Cached(Context::Hook), &mut memory);
+        // The frame itself was entered before.
+        outcome = walk(recording, walker, true);
+    }
+    if let Err(reason) = outcome.0 {
+        push(recording, Frame::pseudo(Pseudo::Truncated(reason)));
+    }
+}
+
+/// Enters the frames of a walk, but for the first if `skip_first`; how it ended, and where.
+#[inline]
+fn walk(
+    recording: &mut Recording,
+    mut walker: Walker<Registers, Cached, impl Memory>,
+    mut skip_first: bool,
+) -> (Result<(), Truncated>, Registers) {
     loop {
         let frame = match walker.advance() {
             Step::Frame(address, module) => {
                 // One word is kept for the reason of an early end.
                 if recording.depth >= MAX_FRAMES - 1 {
-                    push(recording, Frame::pseudo(Pseudo::Truncated(Truncated::TooDeep)));
-                    return;
+                    return (Err(Truncated::TooDeep), *walker.registers());
                 }
                 match address {
                     FrameAddress::Instruction(avma) => Frame::instruction(module, avma),
                     FrameAddress::ReturnAddress(avma) => Frame::return_address(module, avma),
                 }
             }
-            Step::End(Ok(())) => return,
-            Step::End(Err(reason)) => {
-                push(recording, Frame::pseudo(Pseudo::Truncated(reason_of(reason))));
-                return;
-            }
+            Step::End(end) => return (end.map_err(reason_of), *walker.registers()),
         };
-        if !modules::is_own(frame.module()) {
+        if !core::mem::take(&mut skip_first) && !modules::is_own(frame.module()) {
             push(recording, frame);
         }
     }

@@ -41,6 +41,8 @@ fn curl_gets_samples_and_profiles_over_the_unix_socket() {
         "{samples:.3000}"
     );
 
+    assert!(!samples.contains("frame pointer unknown"), "blocked threads are walked to their roots:\n{samples}");
+
     for (path, column, name) in [
         ("/debug/pprof/profile?seconds=2", "cpu", "parse_json"),
         ("/debug/pprof/allocs", "alloc_space", "make_json"),

@@ -6,6 +6,8 @@ pub(crate) mod handler;
 #[cfg(feature = "server")]
 mod outside;
 #[cfg(feature = "server")]
+mod prologue;
+#[cfg(feature = "server")]
 pub(crate) mod tasks;
 pub(crate) mod timers;
 #[cfg(feature = "server")]

@@ -1,15 +1,18 @@
 //! Walking a blocked thread's stack from outside, without a signal.
 //!
 //! Called from: the wall-clock sampler. The kernel tells stack and instruction pointer of a thread that blocks in a system call; its stack is copied in one call, so it may wake
-//! or end meanwhile. The frame pointer is not known: where a frame needs it, the stack ends with that reason.
+//! or end meanwhile. The frame pointer is not known; where a frame needs it, it is derived from the stack pointer and the function's first
+//! instructions, or else the stack ends with that reason.
 
+use super::prologue;
 use super::wall::Blocked;
-use capture::rules::Context;
+use capture::modules::{self, Found};
 use capture::syscall::copy_memory;
 use capture::thread::Recording;
 use capture::walk;
+use unwind::Memory;
 use unwind::arch::Registers;
-use unwind::{FrameAddress, Memory};
+use unwind::build::{Section, function_start};
 
 /// Bytes of stack that are copied at a time.
 const WINDOW: usize = 16 << 10;
@@ -48,5 +51,24 @@ impl Copied {
 pub(crate) fn capture(recording: &mut Recording, at: Blocked) {
     let memory = Copied { start: 0, bytes: Vec::new(), left: 64 };
     let registers = Registers { pc: at.pc, sp: at.sp, fp: None };
-    walk::capture_from(recording, memory, FrameAddress::Instruction(at.pc), registers, Context::Hook);
+    walk::capture_deriving(recording, memory, registers, derive);
+}
+
+/// The frame pointer of a frame at a call, if its function set one up in the known way and it leads to a return address behind a call.
+fn derive(frame: &Registers, memory: &mut Copied) -> Option<u64> {
+    let call = frame.pc.checked_sub(1)?;
+    let start = modules::with_image(call, |image, address| {
+        let hdr = Section { bytes: image.eh_frame_hdr, address: image.eh_frame_hdr_avma };
+        let eh_frame = Section { bytes: image.eh_frame, address: image.eh_frame_avma };
+        let start = function_start::<Registers>(hdr, eh_frame, address)?;
+        Some(call.wrapping_sub(address).wrapping_add(start))
+    })?;
+    let mut code = [0; prologue::LOOKED_AT];
+    let read = copy_memory(start, &mut code);
+    let fp = frame.sp.checked_add(prologue::below_frame_pointer(code.get(..read)?)?)?;
+    let return_address = memory.read(fp.checked_add(8)?)?;
+    let mut before = [0; 7];
+    let is_call =
+        copy_memory(return_address.checked_sub(7)?, &mut before) == before.len() && prologue::ends_with_call(&before);
+    (is_call && matches!(modules::find(return_address), Found::Module(_))).then_some(fp)
 }

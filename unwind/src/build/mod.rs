@@ -145,6 +145,20 @@ pub fn rule_at<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, add
     at(address, false).or_else(|| at(address.wrapping_add(1), true))
 }
 
+/// Where the function begins that an address lies in, by the same search; both in the process.
+pub fn function_start<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, address: u64) -> Option<u64> {
+    let mut section = EhFrame::new(eh_frame.bytes, LittleEndian);
+    section.set_address_size(8);
+    section.set_vendor(A::VENDOR);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(eh_frame_hdr.address).set_eh_frame(eh_frame.address);
+    let header = EhFrameHdr::new(eh_frame_hdr.bytes, LittleEndian).parse(&bases, 8).ok()?;
+    let table = header.table()?;
+    let pointer = table.lookup(address, &bases).ok()?;
+    let mut fdes = Fdes::<A>::new(&section, &bases);
+    let (fde, _) = fdes.get(table.pointer_to_offset(pointer).ok()?.0)?;
+    fde.contains(address).then(|| fde.initial_address())
+}
+
 /// The address of `.eh_frame`, as its binary-search header `.eh_frame_hdr` (segment `PT_GNU_EH_FRAME`) names it.
 pub fn find_eh_frame(eh_frame_hdr: Section<'_>) -> Option<u64> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(eh_frame_hdr.address);
