@@ -5,7 +5,7 @@
 use capture::modules::{self, Image, Publish};
 use unwind::Rule;
 use unwind::arch::Registers;
-use unwind::build::{Section, build, find_eh_frame, rule_at};
+use unwind::build::{Section, build, describe, find_eh_frame};
 
 /// Installs the builder, once.
 pub(crate) fn install() {
@@ -19,7 +19,7 @@ fn find(eh_frame_hdr: &[u8], avma: u64) -> Option<u64> {
 fn evaluate(image: &Image<'_>, avma: u64) -> Option<Rule> {
     let hdr = Section { bytes: image.eh_frame_hdr, address: image.eh_frame_hdr_avma };
     let eh_frame = Section { bytes: image.eh_frame, address: image.eh_frame_avma };
-    rule_at::<Registers>(hdr, eh_frame, avma)
+    describe::<Registers>(hdr, eh_frame, avma).map(|described| described.rule)
 }
 
 fn build_table(image: &Image<'_>, publish: &mut Publish<'_>) {

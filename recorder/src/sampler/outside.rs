@@ -12,7 +12,7 @@ use capture::thread::Recording;
 use capture::walk;
 use unwind::Memory;
 use unwind::arch::Registers;
-use unwind::build::{Section, function_start};
+use unwind::build::{Section, describe};
 
 /// Bytes of stack that are copied at a time.
 const WINDOW: usize = 16 << 10;
@@ -60,7 +60,7 @@ fn derive(frame: &Registers, memory: &mut Copied) -> Option<u64> {
     let start = modules::with_image(call, |image, address| {
         let hdr = Section { bytes: image.eh_frame_hdr, address: image.eh_frame_hdr_avma };
         let eh_frame = Section { bytes: image.eh_frame, address: image.eh_frame_avma };
-        let start = function_start::<Registers>(hdr, eh_frame, address)?;
+        let start = describe::<Registers>(hdr, eh_frame, address)?.function_start;
         Some(call.wrapping_sub(address).wrapping_add(start))
     })?;
     let mut code = [0; prologue::LOOKED_AT];

@@ -113,10 +113,19 @@ pub fn build<A: Compile>(eh_frame: Section<'_>, base: u64) -> (OwnedTable, Count
     rows.finish(counts)
 }
 
-/// The rule at one address, without a table: finds the function by the binary-search table in `.eh_frame_hdr`, and executes that function's description alone.
+/// What is known of one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Where the function begins.
+    pub function_start: u64,
+    /// What [`build`]'s table says, except that there is always room for another rule.
+    pub rule: Rule,
+}
+
+/// Describes one address without a table: finds the function by the binary-search table in `.eh_frame_hdr`, and executes that function's description alone.
 ///
-/// `None` if nothing describes the address. Otherwise what [`build`]'s table says, except that it does not run out of room for rules.
-pub fn rule_at<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, address: u64) -> Option<Rule> {
+/// `None` if nothing describes the address.
+pub fn describe<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, address: u64) -> Option<Described> {
     let mut section = EhFrame::new(eh_frame.bytes, LittleEndian);
     section.set_address_size(8);
     section.set_vendor(A::VENDOR);
@@ -127,8 +136,8 @@ pub fn rule_at<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, add
     let mut at = |address: u64, signals_only: bool| {
         let pointer = table.lookup(address, &bases).ok()?;
         let (fde, cie) = fdes.get(table.pointer_to_offset(pointer).ok()?.0)?;
-        let signal = fde.is_signal_trampoline();
-        if !fde.contains(address) || (signals_only && !(signal && fde.initial_address() == address)) {
+        let (function_start, signal) = (fde.initial_address(), fde.is_signal_trampoline());
+        if !fde.contains(address) || (signals_only && !(signal && function_start == address)) {
             return None;
         }
         let mut rule = Rule::UNSUPPORTED;
@@ -139,24 +148,10 @@ pub fn rule_at<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, add
                 }
             })
         });
-        Some(if executed.is_some() { rule } else { Rule::UNSUPPORTED })
+        Some(Described { function_start, rule: if executed.is_some() { rule } else { Rule::UNSUPPORTED } })
     };
     // The description of a signal frame begins a byte early, as in a table.
     at(address, false).or_else(|| at(address.wrapping_add(1), true))
-}
-
-/// Where the function begins that an address lies in, by the same search; both in the process.
-pub fn function_start<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, address: u64) -> Option<u64> {
-    let mut section = EhFrame::new(eh_frame.bytes, LittleEndian);
-    section.set_address_size(8);
-    section.set_vendor(A::VENDOR);
-    let bases = BaseAddresses::default().set_eh_frame_hdr(eh_frame_hdr.address).set_eh_frame(eh_frame.address);
-    let header = EhFrameHdr::new(eh_frame_hdr.bytes, LittleEndian).parse(&bases, 8).ok()?;
-    let table = header.table()?;
-    let pointer = table.lookup(address, &bases).ok()?;
-    let mut fdes = Fdes::<A>::new(&section, &bases);
-    let (fde, _) = fdes.get(table.pointer_to_offset(pointer).ok()?.0)?;
-    fde.contains(address).then(|| fde.initial_address())
 }
 
 /// The address of `.eh_frame`, as its binary-search header `.eh_frame_hdr` (segment `PT_GNU_EH_FRAME`) names it.
