@@ -2,7 +2,8 @@
 
 use crate::objects;
 use capture::kept::Kept;
-use capture::rules::{self, Context};
+use capture::probed::Probed;
+use capture::rules::{self, InHandler};
 use capture::stack::{Bounds, StackMemory};
 use capture::thread::{self, Recording};
 use capture::{modules, region, walk};
@@ -13,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use unwind::FrameAddress;
 use unwind::arch::Registers;
-use unwind::build::{Section, build, find_eh_frame};
+use unwind::build::{Section, build_piece};
 
 /// Most frames of a stack that is walked here.
 pub const MAX_FRAMES: usize = 256;
@@ -47,22 +48,20 @@ pub fn all() -> Vec<Box<dyn StackWalker>> {
 
 /// The recorder's modules, tables and rule cache, as a session that samples time sets them up.
 fn set_up_capture() {
-    modules::set_builder(
-        |bytes, address| find_eh_frame(Section { bytes, address }),
-        // All tables are built below, so that no address is looked up without one.
-        |_, _| None,
-        |image, publish| {
-            let section = Section { bytes: image.eh_frame, address: image.eh_frame_avma };
-            let (table, _) = build::<Registers>(section, image.bias);
+    static BUILDER: modules::Builder = modules::Builder {
+        piece: |header, bias, from, to, publish| {
+            let (table, _) = build_piece::<Registers>(header, Probed::new(), bias, (from, to));
             publish(&table.pcs, &table.rules, &table.interned);
         },
-    );
+        // Everything that is walked here has its frame information in memory.
+        file: |_, _| (),
+    };
+    modules::set_builder(&BUILDER);
     let purpose =
         region::Purpose { modes: layout::modes::CPU, budget_bytes: 64 << 20, alloc_interval_bytes: 0, period_ns: 0 };
     region::open(&purpose, None).expect("memory for a store");
     rules::set_up();
     modules::refresh();
-    modules::ensure_tables();
 }
 
 /// Ours: the walk of the tick handler.
@@ -80,7 +79,7 @@ impl StackWalker for Ours {
     fn walk(&mut self, registers: Registers) {
         let memory = StackMemory::new(self.stack, registers.sp);
         let at = FrameAddress::Instruction(registers.pc);
-        walk::capture_from(&mut self.recording, memory, at, registers, Context::Handler);
+        walk::capture_from::<InHandler>(&mut self.recording, memory, at, registers, None);
     }
 
     fn frames(&self) -> Vec<u64> {

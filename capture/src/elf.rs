@@ -1,6 +1,7 @@
 //! Program headers of an object that is mapped, read as memory that may vanish meanwhile.
 
-use crate::syscall::copy_memory;
+use crate::probed::Probed;
+use unwind::cfi::Source as _;
 
 /// What the program headers say, in addresses of the process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,10 +15,10 @@ pub(crate) struct Headers {
     /// `.eh_frame_hdr`: address and bytes; 0 if there is none.
     pub(crate) eh_frame_hdr: u64,
     pub(crate) eh_frame_hdr_length: u64,
-    /// End of the segment that holds it.
-    pub(crate) eh_frame_end: u64,
     pub(crate) build_id: [u8; 32],
     pub(crate) build_id_length: usize,
+    /// Of the program headers, the build id and the beginning of `.eh_frame_hdr`, which depends on all of the code.
+    pub(crate) fingerprint: u64,
 }
 
 const PT_LOAD: u32 = 1;
@@ -41,22 +42,20 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// Reads the headers of the 64-bit ELF object whose first byte is mapped at `base`, for a mapping of it at `start` that begins at `offset` in the file.
 pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers> {
-    let mut file = [0; 64];
-    if copy_memory(base, &mut file) != file.len() || file.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
-    }
+    let mut memory = Probed::new();
+    let file: [u8; 64] = memory.read(base).filter(|file: &[u8; 64]| file.starts_with(b"\x7fELF\x02\x01"))?;
     let offset = u64_at(&file, 32)?;
     let count = (u16_at(&file, 56)? as usize).min(MAX_HEADERS);
     if u16_at(&file, 54)? as usize != HEADER {
         return None;
     }
-    let mut table = [0; MAX_HEADERS * HEADER];
-    let table = table.get_mut(..count * HEADER)?;
-    if copy_memory(base.wrapping_add(offset), table) != table.len() {
-        return None;
+    let mut table = [[0; HEADER]; MAX_HEADERS];
+    let table = table.get_mut(..count)?;
+    for (i, header) in table.iter_mut().enumerate() {
+        *header = memory.read(base.wrapping_add(offset).wrapping_add((i * HEADER) as u64))?;
     }
     let table = &*table;
-    let of_type = |wanted| table.chunks_exact(HEADER).filter(move |h| u32_at(h, 0) == Some(wanted));
+    let of_type = |wanted| table.iter().map(<[u8; HEADER]>::as_slice).filter(move |h| u32_at(h, 0) == Some(wanted));
     // The segment with the file's first byte gives the bias.
     let first = of_type(PT_LOAD).find(|h| u64_at(h, 8) == Some(0)).or_else(|| of_type(PT_LOAD).next())?;
     let bias = base.wrapping_sub(u64_at(first, 16)?.wrapping_sub(u64_at(first, 8)?) & !0xfff);
@@ -76,27 +75,38 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
         let svma = u64_at(h, 16)?;
         headers.eh_frame_hdr = bias.wrapping_add(svma);
         headers.eh_frame_hdr_length = u64_at(h, 40)?;
-        for load in of_type(PT_LOAD) {
-            let (start, size) = (u64_at(load, 16)?, u64_at(load, 40)?);
-            if start <= svma && svma < start.wrapping_add(size) {
-                headers.eh_frame_end = bias.wrapping_add(start).wrapping_add(size);
-            }
-        }
     }
     for note in of_type(PT_NOTE) {
         if read_build_id(bias.wrapping_add(u64_at(note, 16)?), u64_at(note, 40)?, &mut headers).is_some() {
             break;
         }
     }
+    let mut hash = 0_u64;
+    let mut mix = |bytes: &[u8]| {
+        for word in bytes.chunks(8) {
+            let word = word.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            hash = (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    };
+    table.iter().for_each(|header| mix(header));
+    mix(&headers.build_id);
+    // A page at most: whoever closed an object may have mapped less there.
+    for at in (0..headers.eh_frame_hdr_length.min(1024)).step_by(8) {
+        mix(&memory.read::<8>(headers.eh_frame_hdr.wrapping_add(at)).unwrap_or_default());
+    }
+    headers.fingerprint = hash;
     Some(headers)
 }
 
 fn read_build_id(address: u64, length: u64, headers: &mut Headers) -> Option<()> {
     const NT_GNU_BUILD_ID: u32 = 3;
     let mut notes = [0; 1024];
-    let notes = notes.get_mut(..(length as usize).min(1024))?;
-    let read = copy_memory(address, notes);
-    let mut rest = notes.get(..read)?;
+    let notes = notes.get_mut(..(length as usize).min(1024) & !3)?;
+    let mut memory = Probed::new();
+    for (word, at) in notes.chunks_exact_mut(4).zip((address..).step_by(4)) {
+        word.copy_from_slice(&memory.read::<4>(at)?);
+    }
+    let mut rest = &*notes;
     while rest.len() >= 12 {
         let (name, content, kind) = (u32_at(rest, 0)? as usize, u32_at(rest, 4)? as usize, u32_at(rest, 8)?);
         let start = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;

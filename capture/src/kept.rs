@@ -5,7 +5,7 @@
 //! A stack too deep to keep is captured plainly.
 
 use crate::modules;
-use crate::rules::Context;
+use crate::rules::InHook;
 use crate::stack::{Bounds, StackMemory};
 use crate::thread::{MAX_FRAMES, Recording};
 use crate::walk::{self, Cached};
@@ -20,6 +20,8 @@ pub struct Kept {
     depth: usize,
     generation: u32,
     end: Option<Truncated>,
+    /// Frame whose caller was looked for by all registers, and not found.
+    in_vain: Option<Registers>,
     frames: [KeptFrame<Registers, ModuleIndex>; MAX_FRAMES],
     words: [Words; MAX_FRAMES],
 }
@@ -48,15 +50,18 @@ impl Kept {
             self.depth = 0;
         }
         let mut memory = StackMemory::new(stack, registers.sp);
-        let mut rules = Cached(Context::Hook);
+        let mut rules = Cached::<InHook>::new();
         let room = Room { frames: &mut self.frames, words: &mut self.words };
         let walked = match unwind::kept::walk(room, &mut self.depth, (at, registers), &mut rules, &mut memory) {
             Ok(walked) => walked,
             Err(TooDeep) => {
-                walk::capture(recording, stack, at, registers, Context::Hook);
+                walk::capture::<InHook>(recording, stack, at, registers, None);
                 return walk::intern(recording, Root::Allocs, thread, Some(leaf));
             }
         };
+        if walked.end == Err(Truncated::UnsupportedRule) && self.recover(recording, stack, at, registers) {
+            return walk::intern(recording, Root::Allocs, thread, Some(leaf));
+        }
         #[cfg(feature = "oracle")]
         self.compare(recording, stack, at, registers, walked.end);
         let mut node = recording.tree.root(Root::Allocs, thread)?;
@@ -91,6 +96,27 @@ impl Kept {
     }
 }
 
+impl Kept {
+    /// Walks a stack on whose way a frame takes all registers. Nothing of it is kept. False if that is in vain.
+    #[cold]
+    #[inline(never)]
+    fn recover(&mut self, recording: &mut Recording, stack: Bounds, at: FrameAddress, registers: Registers) -> bool {
+        let Some(ended_at) = self.frames.first().map(KeptFrame::registers) else { return false };
+        if self.in_vain == Some(ended_at) {
+            return false;
+        }
+        let all = crate::registers_here!();
+        walk::capture::<InHook>(recording, stack, at, registers, Some(&all));
+        let last = recording.depth.checked_sub(1).and_then(|last| recording.frames.get(last));
+        let truncated = Frame::pseudo(Pseudo::Truncated(layout::Truncated::UnsupportedRule)).to_bits();
+        let complete = last.is_some_and(|last| *last != truncated);
+        if !complete {
+            self.in_vain = Some(ended_at);
+        }
+        complete
+    }
+}
+
 #[cfg(feature = "oracle")]
 impl Kept {
     /// Walks the same stack plainly; a difference ends the process by an illegal instruction, which no test can miss.
@@ -102,7 +128,7 @@ impl Kept {
         registers: Registers,
         end: Result<(), Truncated>,
     ) {
-        walk::capture(recording, stack, at, registers, Context::Hook);
+        walk::capture::<InHook>(recording, stack, at, registers, None);
         let end = end.err().map(|reason| Frame::pseudo(Pseudo::Truncated(walk::reason_of(reason))).to_bits());
         let kept = self.frames.get(..self.depth).into_iter().flatten().rev().map(|frame| match frame.address() {
             FrameAddress::Instruction(avma) => Frame::instruction(frame.tag, avma),

@@ -15,6 +15,7 @@ pub mod kept;
 pub mod mapping;
 pub mod maps;
 pub mod modules;
+pub mod probed;
 pub mod region;
 pub mod rules;
 pub mod stack;
@@ -25,4 +26,6 @@ pub mod tree;
 pub mod walk;
 
 mod elf;
+
+mod recover;
 mod spin;

@@ -1,7 +1,10 @@
 //! The loaded objects; their unwind tables are in the child module.
 //!
-//! Called from: `find` and `lookup` anywhere; `refresh` and `ensure_tables` from hooks and ordinary threads, never from a handler.
+//! Called from: `find` and `lookup` anywhere; `refresh` and `prepare_for_handlers` from hooks and ordinary threads, never from a handler.
 //! When the list is full or being rewritten for too long: an address is in no module, and its stack ends with that reason.
+//!
+//! A module's number names it in the store for ever. An object that is opened again at its old place has its old number, if it is the same: a file can be replaced by
+//! another that gets its inode.
 //!
 //! # Orderings
 //! The list is a sequence lock: `SEQUENCE` odd while it is rewritten; readers retry a few times and never wait.
@@ -14,15 +17,18 @@ use crate::{elf, maps, rules};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use layout::{ChunkKind, Module, ModuleIndex};
 
+mod readers;
 mod tables;
 
+pub(crate) use tables::all_rules;
 pub use tables::{
-    Builder, Evaluator, FindEhFrame, Image, Lookup, Publish, ensure_table, ensure_tables, evaluate, lookup,
-    set_builder, with_image,
+    All, Builder, Gap, InFile, Lookup, Object, Publish, REGISTERS, function_start, lookup, lookup_in_file, set_builder,
 };
 
 /// Most objects over the life of a process.
-const MAX_MODULES: usize = 4096;
+const MAX_MODULES: usize = ModuleIndex::MAX as usize;
+/// Marks a range of a file that got no number any more.
+const UNNUMBERED: u32 = u32::MAX;
 /// Most executable mappings at a time.
 const MAX_RANGES: usize = 8192;
 
@@ -47,18 +53,20 @@ struct Entry {
     file_offset: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
+    /// Of the object's headers, to tell it from another that took its inode.
+    fingerprint: AtomicU64,
     eh_frame_hdr: AtomicU64,
     eh_frame_hdr_length: AtomicU64,
-    eh_frame_end: AtomicU64,
-    table: AtomicPtr<tables::TableMemory>,
+    /// Tables of parts of its code.
+    pieces: AtomicPtr<tables::Directory>,
+    /// Table of what its file alone tells, and whether that was read.
+    in_file: AtomicPtr<tables::TableMemory>,
+    file_read: AtomicU32,
     own: AtomicU32,
-    /// Listed by the last refresh.
-    present: AtomicU32,
-    /// Addresses that may still be looked up in its frame information in place, before a table is worth its while. None if the object may be
-    /// unmapped while we read.
-    evaluations: AtomicU32,
-    /// Was there when the list was first read.
-    at_start: AtomicU32,
+    /// Number of the refresh that listed it last.
+    listed: AtomicU32,
+    /// The next entry with the same hash, plus one.
+    next: AtomicU32,
 }
 
 static RANGES: AtomicPtr<Range> = AtomicPtr::new(core::ptr::null_mut());
@@ -70,6 +78,12 @@ static REFRESH: Spin = Spin::new();
 static RECORDS: SharedCursor = SharedCursor::new();
 /// Raised when an object went away: what is known may be wrong.
 static STALE: AtomicU32 = AtomicU32::new(0);
+/// Number of refreshes so far.
+static REFRESHES: AtomicU32 = AtomicU32::new(0);
+/// Module number of the recorder's own library, if it is one.
+static OWN: AtomicU32 = AtomicU32::new(UNNUMBERED);
+/// First entries by the hash of their file's identity, plus one.
+static BY_FILE: [AtomicU32; 512] = [const { AtomicU32::new(0) }; 512];
 
 /// Says that an object may have gone away: the next refresh starts anew.
 pub fn mark_stale() {
@@ -96,12 +110,25 @@ pub fn is_refresh_requested() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
 }
 
-/// Reads the list of mappings and builds what tables are missing, for handlers. Not in a handler.
+/// Reads the list of mappings, and what else a handler asked for. Not in a handler.
 #[cold]
 pub fn refresh_on_request() {
     if WANTED.swap(0, Ordering::AcqRel) != 0 {
         refresh();
-        ensure_tables();
+        prepare(true);
+    }
+}
+
+/// Reads what handlers may need and cannot: the files of objects whose frame information cannot be searched in memory. Not in a handler.
+pub fn prepare_for_handlers() {
+    prepare(false);
+}
+
+fn prepare(every_file: bool) {
+    let refreshes = REFRESHES.load(Ordering::Relaxed);
+    for (i, entry) in entries().iter().enumerate().filter(|(_, e)| e.listed.load(Ordering::Relaxed) == refreshes) {
+        // The first one listed is the main executable's.
+        tables::prepare(entry, every_file || i == 0);
     }
 }
 
@@ -112,6 +139,10 @@ fn entries() -> &'static [Entry] {
     }
     // SAFETY: the array has MAX_MODULES zeroed entries, all atomic, and is never unmapped.
     unsafe { core::slice::from_raw_parts(base, ENTRY_COUNT.load(Ordering::Acquire).min(MAX_MODULES)) }
+}
+
+fn entry_of(module: ModuleIndex) -> Option<&'static Entry> {
+    entries().get(usize::from(module.get()).wrapping_sub(1))
 }
 
 fn ranges() -> &'static [Range] {
@@ -163,12 +194,11 @@ pub fn find(avma: u64) -> Found {
         let sorted = ranges.get(..count).unwrap_or(&[]);
         let after = sorted.partition_point(|r| r.start.load(Ordering::Relaxed) <= avma);
         let found = match after.checked_sub(1).and_then(|i| sorted.get(i)) {
-            Some(range) if avma < range.end.load(Ordering::Relaxed) => {
-                match ModuleIndex::new(range.module.load(Ordering::Relaxed) as u16) {
-                    Some(ModuleIndex::NONE) | None => Found::Anonymous,
-                    Some(module) => Found::Module(module),
-                }
-            }
+            Some(range) if avma < range.end.load(Ordering::Relaxed) => match range.module.load(Ordering::Relaxed) {
+                0 => Found::Anonymous,
+                UNNUMBERED => Found::Nowhere,
+                number => ModuleIndex::new(number as u16).map_or(Found::Nowhere, Found::Module),
+            },
             _ => Found::Nowhere,
         };
         fence(Ordering::Acquire);
@@ -182,7 +212,7 @@ pub fn find(avma: u64) -> Found {
 /// Whether the module is the recorder's own library.
 #[inline]
 pub fn is_own(module: ModuleIndex) -> bool {
-    entries().get(usize::from(module.get()).wrapping_sub(1)).is_some_and(|e| e.own.load(Ordering::Relaxed) != 0)
+    u32::from(module.get()) == OWN.load(Ordering::Relaxed)
 }
 
 /// Reads the list of mappings anew. Not in a handler; waits for another thread that does the same.
@@ -192,15 +222,15 @@ pub fn refresh() {
     if set_up().is_none() {
         return;
     }
-    let removed = STALE.swap(0, Ordering::AcqRel) != 0;
-    let at_start = RANGE_COUNT.load(Ordering::Relaxed) == 0;
-    entries().iter().for_each(|e| e.present.store(0, Ordering::Relaxed));
+    // An object that was listed by the refresh before is the same, unless one was closed since.
+    let unchanged = STALE.swap(0, Ordering::AcqRel) == 0;
+    let this = Refresh { number: REFRESHES.load(Ordering::Relaxed).wrapping_add(1), unchanged };
     let own_code = refresh as *const () as u64;
     let Some(mut scratch) = Mapping::new(MAX_RANGES * 24) else { return };
     // Filled aside, so that readers find the old list until the new one is whole.
     let mut found = Scratch { bytes: scratch.bytes_mut(), count: 0 };
     let mut base = (0, 0, 0);
-    maps::each(|line| {
+    let whole = maps::each(|line| {
         if line.inode != 0 && line.offset == 0 && base.1 != line.inode {
             base = (line.start, line.inode, line.device);
         } else if line.path == b"[vdso]" {
@@ -212,14 +242,36 @@ pub fn refresh() {
             return true;
         }
         let is_object = line.path == b"[vdso]" || (line.inode != 0 && (line.inode, line.device) == (base.1, base.2));
-        let module = if is_object { module_of(line, base.0, own_code, at_start) } else { 0 };
+        let module = if is_object { this.module_of(line, base.0, own_code) } else { 0 };
         found.push(line.start, line.end, module);
         true
     });
+    if !whole {
+        // The list could not be read: what was known holds.
+        STALE.fetch_or(u32::from(!unchanged), Ordering::Relaxed);
+        return;
+    }
+    let removed = !unchanged || any_removed(&found);
     publish_ranges(&found);
     if removed {
         rules::clear();
+        for entry in entries().iter().filter(|e| e.listed.load(Ordering::Relaxed) == this.number.wrapping_sub(1)) {
+            tables::retire(entry);
+        }
     }
+    REFRESHES.store(this.number, Ordering::Relaxed);
+    readers::reclaim();
+}
+
+/// Whether a range that was listed is now another, or gone. (One that grew is the same.)
+fn any_removed(found: &Scratch<'_>) -> bool {
+    let mut new = (0..found.count).filter_map(|i| found.get(i)).peekable();
+    ranges().iter().take(RANGE_COUNT.load(Ordering::Relaxed)).any(|old| {
+        let (start, end) = (old.start.load(Ordering::Relaxed), old.end.load(Ordering::Relaxed));
+        while new.next_if(|[_, new_end, _]| *new_end <= start).is_some() {}
+        let module = u64::from(old.module.load(Ordering::Relaxed));
+        new.peek().is_none_or(|new| new[0] > start || new[1] < end || new[2] != module)
+    })
 }
 
 struct Scratch<'a> {
@@ -258,58 +310,68 @@ fn publish_ranges(found: &Scratch<'_>) {
     SEQUENCE.fetch_add(1, Ordering::Release);
 }
 
-/// Number of the module that an executable mapping belongs to: known, or new; 0 if it has no headers or there is no room.
-fn module_of(line: &maps::Line<'_>, base: u64, own_code: u64, at_start: bool) -> u32 {
-    for (i, entry) in entries().iter().enumerate() {
-        let same = entry.inode.load(Ordering::Relaxed) == line.inode
-            && entry.device.load(Ordering::Relaxed) == line.device
-            && entry.start.load(Ordering::Relaxed) <= line.start
-            && line.end <= entry.end.load(Ordering::Relaxed);
-        if same {
-            entry.present.store(1, Ordering::Relaxed);
-            return i as u32 + 1;
+struct Refresh {
+    number: u32,
+    unchanged: bool,
+}
+
+impl Refresh {
+    /// Number of the module that an executable mapping belongs to: known, or new; 0 if it has no headers.
+    fn module_of(&self, line: &maps::Line<'_>, base: u64, own_code: u64) -> u32 {
+        let hash = (line.inode ^ line.device.wrapping_mul(31)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55;
+        let Some(first) = BY_FILE.get(hash as usize) else { return 0 };
+        let mut headers = None;
+        let mut number = first.load(Ordering::Relaxed);
+        while let Some(entry) = entries().get((number as usize).wrapping_sub(1)) {
+            let same = entry.inode.load(Ordering::Relaxed) == line.inode
+                && entry.device.load(Ordering::Relaxed) == line.device
+                && entry.start.load(Ordering::Relaxed) <= line.start
+                && line.end <= entry.end.load(Ordering::Relaxed);
+            if same {
+                let listed = entry.listed.load(Ordering::Relaxed);
+                let known = listed == self.number || (self.unchanged && listed == self.number.wrapping_sub(1));
+                if known || {
+                    let now = headers.get_or_insert_with(|| elf::read(base, line.start, line.offset));
+                    now.as_ref().is_some_and(|now| now.fingerprint == entry.fingerprint.load(Ordering::Relaxed))
+                } {
+                    entry.listed.store(self.number, Ordering::Relaxed);
+                    return number;
+                }
+            }
+            number = entry.next.load(Ordering::Relaxed);
         }
-    }
-    let Some(headers) = elf::read(base, line.start, line.offset) else { return 0 };
-    let count = ENTRY_COUNT.load(Ordering::Relaxed);
-    let all = ENTRIES.load(Ordering::Relaxed);
-    if count >= MAX_MODULES || all.is_null() {
-        return 0;
-    }
-    // SAFETY: below the array's length.
-    let entry = unsafe { &*all.add(count) };
-    entry.start.store(line.start, Ordering::Relaxed);
-    entry.end.store(line.end, Ordering::Relaxed);
-    entry.base.store(base, Ordering::Relaxed);
-    entry.bias.store(headers.mapping_bias, Ordering::Relaxed);
-    entry.table_bias.store(headers.bias, Ordering::Relaxed);
-    entry.entry_point.store(headers.entry, Ordering::Relaxed);
-    entry.file_offset.store(line.offset, Ordering::Relaxed);
-    entry.device.store(line.device, Ordering::Relaxed);
-    entry.inode.store(line.inode, Ordering::Relaxed);
-    entry.eh_frame_hdr.store(headers.eh_frame_hdr, Ordering::Relaxed);
-    entry.eh_frame_hdr_length.store(headers.eh_frame_hdr_length, Ordering::Relaxed);
-    entry.eh_frame_end.store(headers.eh_frame_end, Ordering::Relaxed);
-    entry.present.store(1, Ordering::Relaxed);
-    // A thousand lookups cost about as much as building the rows of a megabyte.
-    let evaluations = headers.eh_frame_end.saturating_sub(headers.eh_frame_hdr) >> 10;
-    entry.at_start.store(u32::from(at_start), Ordering::Relaxed);
-    entry.evaluations.store(if at_start { evaluations as u32 } else { 0 }, Ordering::Relaxed);
-    let own = OWN_IS_LIBRARY.load(Ordering::Relaxed) != 0 && line.start <= own_code && own_code < line.end;
-    entry.own.store(u32::from(own), Ordering::Relaxed);
-    // The same object at another place has the same rows, which count from the bias.
-    for other in entries() {
-        let same = line.inode != 0
-            && other.inode.load(Ordering::Relaxed) == line.inode
-            && other.device.load(Ordering::Relaxed) == line.device
-            && other.file_offset.load(Ordering::Relaxed) == line.offset;
-        if same {
-            entry.table.store(other.table.load(Ordering::Acquire), Ordering::Release);
+        let Some(headers) = headers.unwrap_or_else(|| elf::read(base, line.start, line.offset)) else { return 0 };
+        let count = ENTRY_COUNT.load(Ordering::Relaxed);
+        let all = ENTRIES.load(Ordering::Relaxed);
+        if count >= MAX_MODULES || all.is_null() {
+            return UNNUMBERED;
         }
+        // SAFETY: below the array's length.
+        let entry = unsafe { &*all.add(count) };
+        entry.start.store(line.start, Ordering::Relaxed);
+        entry.end.store(line.end, Ordering::Relaxed);
+        entry.base.store(base, Ordering::Relaxed);
+        entry.bias.store(headers.mapping_bias, Ordering::Relaxed);
+        entry.table_bias.store(headers.bias, Ordering::Relaxed);
+        entry.entry_point.store(headers.entry, Ordering::Relaxed);
+        entry.file_offset.store(line.offset, Ordering::Relaxed);
+        entry.device.store(line.device, Ordering::Relaxed);
+        entry.inode.store(line.inode, Ordering::Relaxed);
+        entry.fingerprint.store(headers.fingerprint, Ordering::Relaxed);
+        entry.eh_frame_hdr.store(headers.eh_frame_hdr, Ordering::Relaxed);
+        entry.eh_frame_hdr_length.store(headers.eh_frame_hdr_length, Ordering::Relaxed);
+        entry.listed.store(self.number, Ordering::Relaxed);
+        entry.next.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
+        let number = count as u32 + 1;
+        if OWN_IS_LIBRARY.load(Ordering::Relaxed) != 0 && line.start <= own_code && own_code < line.end {
+            entry.own.store(1, Ordering::Relaxed);
+            OWN.store(number, Ordering::Relaxed);
+        }
+        ENTRY_COUNT.store(count + 1, Ordering::Release);
+        first.store(number, Ordering::Relaxed);
+        write_record(number, entry, line.path, &headers);
+        number
     }
-    ENTRY_COUNT.store(count + 1, Ordering::Release);
-    write_record(count as u32 + 1, entry, line.path, &headers);
-    count as u32 + 1
 }
 
 static OWN_IS_LIBRARY: AtomicU32 = AtomicU32::new(0);
@@ -356,7 +418,7 @@ pub fn rewrite_records() {
             return true;
         }
         if let Found::Module(module) = find(line.start)
-            && let Some(entry) = entries().get(usize::from(module.get()).wrapping_sub(1))
+            && let Some(entry) = entry_of(module)
             && entry.start.load(Ordering::Relaxed) == line.start
         {
             let headers = elf::read(entry.base.load(Ordering::Relaxed), line.start, line.offset).unwrap_or_default();

@@ -7,12 +7,12 @@
 #![allow(unsafe_code)]
 
 use crate::mapping::Mapping;
-use crate::modules::{self, Found, Lookup};
-use crate::syscall;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::modules::{self, Found, Gap, InFile, Lookup};
+use crate::probed::Probed;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use layout::ModuleIndex;
 use unwind::arch::rule_from_code;
-use unwind::{FrameAddress, Memory, Rule};
+use unwind::{FrameAddress, Rule};
 
 const SLOTS_LOG2: u32 = 16;
 const SLOTS: usize = 1 << SLOTS_LOG2;
@@ -26,13 +26,26 @@ static CACHE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
 /// Pages that were in no mapping, each with a count of how often that was asked since.
 static NOWHERE: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Where a lookup happens, and so what it may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Context {
-    /// In a signal handler: only what is there.
-    Handler,
-    /// Under malloc or on an ordinary thread: may read the list of mappings and build tables.
-    Hook,
+/// Where a lookup happens, and so what it may do. A type, so that a handler's code does not even contain what it may not do.
+pub trait Context: Copy {
+    /// May read the list of mappings, open files and build tables.
+    const MAY_BUILD: bool;
+}
+
+/// In a signal handler: only what is there.
+#[derive(Clone, Copy, Debug)]
+pub struct InHandler;
+
+/// Under malloc or on an ordinary thread.
+#[derive(Clone, Copy, Debug)]
+pub struct InHook;
+
+impl Context for InHandler {
+    const MAY_BUILD: bool = false;
+}
+
+impl Context for InHook {
+    const MAY_BUILD: bool = true;
 }
 
 /// What is known of a code address.
@@ -67,7 +80,7 @@ fn slot(address: u64) -> Option<&'static Slot> {
 
 /// Rule and module of the code at an address.
 #[inline]
-pub fn resolve(at: FrameAddress, context: Context) -> Resolved {
+pub fn resolve<C: Context>(at: FrameAddress) -> Resolved {
     let address = at.for_lookup();
     if let Some(slot) = slot(address) {
         let value = slot.value.load(Ordering::Relaxed);
@@ -75,7 +88,7 @@ pub fn resolve(at: FrameAddress, context: Context) -> Resolved {
             return unpack(value);
         }
     }
-    resolve_slow(at, context)
+    resolve_slow::<C>(at)
 }
 
 fn unpack(value: u64) -> Resolved {
@@ -83,82 +96,78 @@ fn unpack(value: u64) -> Resolved {
 }
 
 #[cold]
-fn resolve_slow(at: FrameAddress, context: Context) -> Resolved {
+fn resolve_slow<C: Context>(at: FrameAddress) -> Resolved {
     let address = at.for_lookup();
     for attempt in 0..2 {
+        let generation = modules::generation();
         match modules::find(address) {
             Found::Module(module) => {
-                let mut found = modules::lookup(module, address);
-                if found == Lookup::NotBuilt {
-                    if context == Context::Handler {
-                        modules::request_refresh();
-                        return Resolved { rule: Rule::NO_TABLE, module };
-                    }
-                    found = match modules::evaluate(module, address) {
-                        Some(rule) => Lookup::Rule(rule),
-                        None => {
-                            modules::ensure_table(module);
-                            modules::lookup(module, address)
-                        }
-                    };
+                let (rule, known) = rule_in_module::<C>(module, at);
+                let resolved = Resolved { rule, module };
+                if known {
+                    remember(address, resolved, generation);
                 }
-                let rule = match found {
-                    Lookup::Rule(rule) if !rule.is_none() => rule,
-                    Lookup::Generated => rule_from_code(at, &mut Code).unwrap_or(Rule::NONE),
-                    // No call ends before the first byte of a function that follows a gap: the address was put there, as the root of a coroutine.
-                    Lookup::Rule(_)
-                        if matches!(at, FrameAddress::ReturnAddress(_)) && starts_function(module, at.address()) =>
-                    {
-                        starting_rule(module, at.address())
-                    }
-                    // A gap in the table: linkers describe neither every procedure linkage table nor the first instructions of a program.
-                    _ => rule_from_code(at, &mut Code).unwrap_or(Rule::NO_TABLE),
-                };
-                let value = (rule.to_bits() << 16) | u64::from(module.get());
-                if let Some(slot) = slot(address) {
-                    slot.check.store(address ^ value, Ordering::Relaxed);
-                    slot.value.store(value, Ordering::Relaxed);
-                }
-                return Resolved { rule, module };
+                return resolved;
             }
             Found::Anonymous => {
                 // Code of a JIT compiler keeps a chain of frame pointers, or is one of the shapes that are known.
-                return Resolved {
-                    rule: rule_from_code(at, &mut Code).unwrap_or(Rule::NONE),
-                    module: ModuleIndex::NONE,
-                };
+                let rule = rule_from_code(at, &mut Probed::new()).unwrap_or(Rule::NONE);
+                let resolved = Resolved { rule, module: ModuleIndex::NONE };
+                remember(address, resolved, generation);
+                return resolved;
             }
-            Found::Nowhere if attempt == 0 && worth_a_refresh(address) => match context {
-                Context::Hook => modules::refresh(),
-                Context::Handler => {
+            Found::Nowhere if attempt == 0 && worth_a_refresh(address) => {
+                if !C::MAY_BUILD {
                     modules::request_refresh();
                     break;
                 }
-            },
+                modules::refresh();
+            }
             Found::Nowhere => break,
         }
     }
     Resolved { rule: Rule::NO_TABLE, module: ModuleIndex::NONE }
 }
 
-fn starting_rule(module: ModuleIndex, avma: u64) -> Rule {
-    match modules::lookup(module, avma) {
-        Lookup::Rule(rule) => rule,
-        Lookup::Generated | Lookup::NotBuilt => Rule::NONE,
+/// Enters what was found. Whoever takes a mapping away changes the generation before the cache is cleared: either that clears this entry too, or it is taken back here.
+fn remember(address: u64, Resolved { rule, module }: Resolved, generation: u32) {
+    let value = (rule.to_bits() << 16) | u64::from(module.get());
+    let Some(slot) = slot(address) else { return };
+    slot.check.store(address ^ value, Ordering::Relaxed);
+    slot.value.store(value, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    // A generation that is odd is being replaced.
+    if modules::generation() != generation || generation & 1 != 0 {
+        slot.value.store(0, Ordering::Relaxed);
+        slot.check.store(0, Ordering::Relaxed);
     }
 }
 
-fn starts_function(module: ModuleIndex, avma: u64) -> bool {
-    !starting_rule(module, avma).is_none()
-}
-
-/// Instructions of this process, which may vanish meanwhile.
-struct Code;
-
-impl Memory for Code {
-    fn read(&mut self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        (syscall::copy_memory(address, &mut bytes) == bytes.len()).then(|| u64::from_le_bytes(bytes))
+/// The rule for an address of a module, and whether that is the last word.
+fn rule_in_module<C: Context>(module: ModuleIndex, at: FrameAddress) -> (Rule, bool) {
+    let gap = match modules::lookup::<C>(module, at.for_lookup()) {
+        Lookup::Rule(rule) => return (rule, true),
+        Lookup::Gap(gap) => gap,
+    };
+    // No call ends before the first byte of a function that follows a gap: the address was put there, as the root of a coroutine.
+    if gap == Gap::Small
+        && matches!(at, FrameAddress::ReturnAddress(_))
+        && let Lookup::Rule(rule) = modules::lookup::<C>(module, at.address())
+    {
+        return (rule, true);
+    }
+    // Linkers describe neither every procedure linkage table nor the first instructions of a program.
+    if let Some(rule) = rule_from_code(at, &mut Probed::new()) {
+        return (rule, true);
+    }
+    let silent = match gap {
+        Gap::Generated => Rule::NONE,
+        Gap::Small => Rule::NO_TABLE,
+    };
+    match modules::lookup_in_file::<C>(module, at.for_lookup()) {
+        InFile::Rule(rule) => (rule, true),
+        InFile::Nothing => (silent, true),
+        InFile::NotRead => (silent, false),
     }
 }
 
@@ -177,7 +186,7 @@ fn worth_a_refresh(address: u64) -> bool {
     true
 }
 
-/// Forgets everything, when an object went away.
+/// Forgets everything, when a mapping went away.
 pub fn clear() {
     let base = CACHE.load(Ordering::Acquire);
     if base.is_null() {

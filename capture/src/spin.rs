@@ -26,6 +26,12 @@ impl Spin {
         None
     }
 
+    /// Takes the lock if it is free.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+        let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then_some(Held(self))
+    }
+
     /// In a child after fork: whoever held it is not here.
     pub(crate) fn reset(&self) {
         self.0.store(false, Ordering::Release);

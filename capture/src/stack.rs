@@ -4,7 +4,8 @@
 //! before it is read, never a frame, and never by a SIGSEGV handler.
 #![allow(unsafe_code)]
 
-use crate::{maps, syscall, tls};
+use crate::probed::Probed;
+use crate::{maps, tls};
 use unwind::Memory;
 
 /// Range of a thread's stack.
@@ -54,7 +55,7 @@ pub struct StackMemory {
     low: u64,
     /// Bytes from there in which a word may begin.
     span: u64,
-    readable_page: u64,
+    elsewhere: Probed,
 }
 
 impl StackMemory {
@@ -63,33 +64,19 @@ impl StackMemory {
     pub fn new(bounds: Bounds, sp: u64) -> Self {
         let known = bounds.contains(sp) && bounds.high - sp >= 8;
         let (low, span) = if known { (sp, bounds.high - sp - 7) } else { (0, 0) };
-        Self { low, span, readable_page: u64::MAX }
+        Self { low, span, elsewhere: Probed::new() }
     }
 
-    #[cold]
-    fn probe(&mut self, address: u64) -> bool {
-        const PAGE: u64 = !0xfff;
-        let last = address.wrapping_add(7);
-        // The low pages and the kernel's half are never ours, and a wrapped address is nonsense.
-        if address < 0x10000 || last >= 1 << 47 {
-            return false;
-        }
-        for page in [address & PAGE, last & PAGE] {
-            if page != self.readable_page {
-                if !syscall::is_readable(page) {
-                    return false;
-                }
-                self.readable_page = page;
-            }
-        }
-        true
+    #[inline]
+    fn is_known(&self, address: u64) -> bool {
+        address.wrapping_sub(self.low) < self.span
     }
 }
 
 impl Memory for StackMemory {
     #[inline]
     fn read(&mut self, address: u64) -> Option<u64> {
-        if address.wrapping_sub(self.low) >= self.span && !self.probe(address) {
+        if !self.is_known(address) && !self.elsewhere.is_readable(address, 8) {
             return None;
         }
         // SAFETY: within the stack between its pointer and its top, which is mapped while the thread runs, or on pages that were just readable.

@@ -3,51 +3,89 @@
 //! Called from: hooks and handlers, each with its own [`Recording`]. May: read the walked stack, probe pages; in a hook also build tables.
 //! When a stack cannot be walked to its root, what was found is kept below a frame that names the reason.
 
-use crate::modules;
-use crate::rules::{self, Context};
+use crate::modules::{self, All};
+use crate::recover;
+use crate::rules::{self, Context, InHook};
 use crate::stack::{Bounds, StackMemory};
 use crate::thread::{MAX_FRAMES, Recording};
+use core::marker::PhantomData;
 use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root, Truncated};
 use unwind::arch::Registers;
 use unwind::{FrameAddress, Memory, Rule, Rules, Step, Walker};
 
-pub(crate) struct Cached(pub(crate) Context);
+/// Frames of one stack whose callers take all registers.
+const RECOVERIES: usize = 8;
 
-impl Rules for Cached {
+pub(crate) struct Cached<C>(PhantomData<C>);
+
+impl<C> Cached<C> {
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<C: Context> Rules for Cached<C> {
     type Tag = ModuleIndex;
 
     #[inline]
     fn lookup(&mut self, address: FrameAddress) -> (Rule, ModuleIndex) {
-        let found = rules::resolve(address, self.0);
+        let found = rules::resolve::<C>(address);
         (found.rule, found.module)
     }
 }
 
 /// Walks the calling thread's stack from `at`, with these registers, into `recording.frames`, leaf first. A reason for an early end is the last frame.
-pub fn capture(recording: &mut Recording, stack: Bounds, at: FrameAddress, registers: Registers, context: Context) {
-    let memory = StackMemory::new(stack, registers.sp);
-    capture_from(recording, memory, at, registers, context);
+///
+/// `all` are all registers at `at`, or in a frame below it that stays until this returns: some frames have no other way to their caller.
+pub fn capture<C: Context>(
+    recording: &mut Recording,
+    stack: Bounds,
+    at: FrameAddress,
+    registers: Registers,
+    all: Option<&All>,
+) {
+    if C::MAY_BUILD && modules::is_stale() {
+        modules::refresh();
+    }
+    capture_from::<C>(recording, StackMemory::new(stack, registers.sp), at, registers, all);
 }
 
 /// The same for any stack, read by `memory`.
 #[inline]
-pub fn capture_from(
+pub fn capture_from<C: Context>(
     recording: &mut Recording,
     mut memory: impl Memory,
     at: FrameAddress,
     registers: Registers,
-    context: Context,
+    all: Option<&All>,
 ) {
-    if context == Context::Hook && modules::is_stale() {
-        modules::refresh();
-    }
     recording.depth = 0;
-    let walker = match at {
-        FrameAddress::Instruction(_) => Walker::at_instruction(registers, Cached(context), &mut memory),
-        FrameAddress::ReturnAddress(_) => Walker::at_return_address(registers, Cached(context), &mut memory),
-    };
-    if let (Err(reason), _) = walk(recording, walker, false) {
+    let mut outcome = walk(recording, walker::<C, _>(at, registers, &mut memory), false);
+    if let (Some(all), (Err(Truncated::UnsupportedRule), _)) = (all, &outcome) {
+        outcome = go_on::<C>(recording, &mut memory, all, outcome);
+    }
+    if let Err(reason) = outcome.0 {
         push(recording, Frame::pseudo(Pseudo::Truncated(reason)));
+    }
+}
+
+type Outcome = (Result<(), Truncated>, Registers);
+
+#[cold]
+fn go_on<C: Context>(recording: &mut Recording, memory: &mut impl Memory, all: &All, mut outcome: Outcome) -> Outcome {
+    for _ in 0..RECOVERIES {
+        let (Err(Truncated::UnsupportedRule), frame) = &outcome else { break };
+        let Some((address, registers)) = recover::caller::<C>(all, frame, memory) else { break };
+        outcome = walk(recording, walker::<C, _>(address, registers, &mut *memory), false);
+    }
+    outcome
+}
+
+#[inline]
+fn walker<C: Context, M: Memory>(at: FrameAddress, registers: Registers, memory: M) -> Walker<Registers, Cached<C>, M> {
+    match at {
+        FrameAddress::Instruction(_) => Walker::at_instruction(registers, Cached::new(), memory),
+        FrameAddress::ReturnAddress(_) => Walker::at_return_address(registers, Cached::new(), memory),
     }
 }
 
@@ -62,15 +100,15 @@ pub fn capture_deriving<M: Memory>(
         modules::refresh();
     }
     recording.depth = 0;
-    let walker = Walker::at_instruction(registers, Cached(Context::Hook), &mut memory);
-    let mut outcome = walk(recording, walker, false);
+    let at = FrameAddress::Instruction(registers.pc);
+    let mut outcome = walk(recording, walker::<InHook, _>(at, registers, &mut memory), false);
     // Each round goes on from a frame nearer to the root.
     while let (Err(Truncated::FramePointerUnknown), registers) = outcome {
         let Some(fp) = derive(&registers, &mut memory) else { break };
         let registers = Registers { fp: Some(fp), ..registers };
-        let walker = Walker::at_return_address(registers, Cached(Context::Hook), &mut memory);
+        let at = FrameAddress::ReturnAddress(registers.pc);
         // The frame itself was entered before.
-        outcome = walk(recording, walker, true);
+        outcome = walk(recording, walker::<InHook, _>(at, registers, &mut memory), true);
     }
     if let Err(reason) = outcome.0 {
         push(recording, Frame::pseudo(Pseudo::Truncated(reason)));
@@ -79,11 +117,11 @@ pub fn capture_deriving<M: Memory>(
 
 /// Enters the frames of a walk, but for the first if `skip_first`; how it ended, and where.
 #[inline]
-fn walk(
+fn walk<C: Context>(
     recording: &mut Recording,
-    mut walker: Walker<Registers, Cached, impl Memory>,
+    mut walker: Walker<Registers, Cached<C>, impl Memory>,
     mut skip_first: bool,
-) -> (Result<(), Truncated>, Registers) {
+) -> Outcome {
     loop {
         let frame = match walker.advance() {
             Step::Frame(address, module) => {

@@ -61,6 +61,15 @@ impl<G, T> KeptFrame<G, T> {
     pub fn address(&self) -> FrameAddress {
         self.address
     }
+
+    /// The frame's registers.
+    #[inline]
+    pub fn registers(&self) -> G
+    where
+        G: Copy,
+    {
+        self.registers
+    }
 }
 
 /// What a walk found.

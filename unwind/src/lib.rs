@@ -12,7 +12,9 @@
 //! - [`Unwind::step`]: applies one rule to registers and memory. Pure: equal inputs and equal words read give the equal caller.
 //! - [`Walker`]: looks up and steps from the leaf to the root.
 //! - [`kept`]: walks a stack that was walked before, by comparing what has not changed.
-//! - [`Table`]: sorted rows `address -> rule` of one module; `build` (feature `build`, allocates) makes them from `.eh_frame`.
+//! - [`cfi`]: reads call frame information: the rule at one address, on demand, without allocation.
+//! - [`Table`]: sorted rows `address -> rule` of one module; `build` (feature `build`, allocates) makes them from `.eh_frame` or `.debug_frame`.
+//! - [`full`]: a step with all registers, for the few frames whose rule does not fit.
 //!
 //! [`x86_64`] and [`aarch64`] hold what differs, in files of equal names; both are always compiled, `arch` is the host's.
 #![no_std]
@@ -36,9 +38,11 @@ extern crate std;
 pub mod aarch64;
 #[cfg(feature = "build")]
 pub mod build;
+pub mod cfi;
 #[cfg(test)]
 mod fake;
 mod frame_address;
+pub mod full;
 pub mod kept;
 mod rule;
 mod step;

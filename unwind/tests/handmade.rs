@@ -9,7 +9,8 @@ use gimli::write::{
     Address, CommonInformationEntry, EhFrame, EndianVec, Expression, FrameDescriptionEntry, FrameTable,
 };
 use gimli::{Encoding, Format, LittleEndian, Register};
-use profile_recorder_unwind::build::{Compile, Counts, OwnedTable, Section, build};
+use profile_recorder_unwind::build::{Counts, OwnedTable, Section, build};
+use profile_recorder_unwind::cfi::Compile;
 use profile_recorder_unwind::{Rule, aarch64, x86_64};
 
 /// Where the section lies, and from where addresses are counted.

@@ -3,7 +3,8 @@
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use object::{Object as _, ObjectSection as _};
-use profile_recorder_unwind::build::{Compile, Section, build, find_eh_frame};
+use profile_recorder_unwind::build::{Section, build, find_eh_frame};
+use profile_recorder_unwind::cfi::Compile;
 use profile_recorder_unwind::{aarch64, x86_64};
 
 struct Chance(u64);

@@ -10,7 +10,8 @@ use gimli::{
 };
 use object::{Object as _, ObjectSection as _};
 use profile_recorder_unwind::arch::Registers;
-use profile_recorder_unwind::build::{Counts, OwnedTable, Section, build, describe};
+use profile_recorder_unwind::build::{Counts, OwnedTable, Section, build};
+use profile_recorder_unwind::cfi::{Description, Header};
 use profile_recorder_unwind::{FrameAddress, Memory, Rule, Truncated, Unwind as _};
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
@@ -264,11 +265,17 @@ fn the_rule_at_an_address_is_that_of_the_table() {
             Section { bytes: section.data().unwrap(), address: section.address() }
         });
         let (table, _) = build::<Registers>(eh_frame, 0);
+        let mut sections = [header, eh_frame];
+        let header = Header::read(&mut sections, header.address, header.bytes.len() as u64).unwrap();
         let (mut rules, mut gaps) = (0, 0);
         for pc in table.pcs.iter().flat_map(|pc| [pc.wrapping_sub(1), *pc, pc + 1]).step_by(7) {
             let expected = table.as_table().lookup(pc).filter(|rule| !rule.is_none());
-            let described = describe::<Registers>(header, eh_frame, u64::from(pc)).map(|described| described.rule);
-            assert_eq!(described, expected, "{pc:#x} in {path}");
+            match header.describe::<Registers>(&mut sections, u64::from(pc)).unwrap() {
+                Description::Function { rule, .. } => assert_eq!(Some(rule), expected, "{pc:#x} in {path}"),
+                Description::Gap { from, to } => {
+                    assert!(expected.is_none() && (from..to).contains(&u64::from(pc)), "{pc:#x} in {path}");
+                }
+            }
             *(if expected.is_some() { &mut rules } else { &mut gaps }) += 1;
         }
         assert!(rules > 100 && gaps > 0, "{rules} rules and {gaps} gaps in {path}");

@@ -1,29 +1,49 @@
-//! Unwind tables of the modules: who builds them, when, and looking up in them.
+//! Unwind rules of the modules: where they come from, and looking them up.
 //!
-//! Called from: `lookup` anywhere; everything else from hooks and ordinary threads, never from a handler. This crate does not allocate, so the recorder says who builds
-//! ([`set_builder`]). Building holds a lock with a bound; a thread that does not get it goes on without the table.
+//! Called from: `lookup` anywhere; what builds, from hooks and ordinary threads, never from a handler.
 //!
-//! # Orderings    Publish a table: `table.store(Release)` in `publish_table` -> `table.load(Acquire)` in `lookup`. Tables are never freed: an object that is opened
-//! again takes up the table it had.
+//! The rule at one address is read from the object's frame information in place, by its binary-search table, in a microsecond or two. Where that was done often, the rows of the
+//! 64 KiB of code around become a table (a piece), so that nobody ever waits for the whole of a large object. Frame information that cannot be searched, or is in the file only
+//! (`.debug_frame`), becomes a table of the whole object, which only who may open files can make: a handler asks for it.
+//!
+//! This crate does not allocate, so the recorder says who builds ([`set_builder`]). Building holds a lock; who finds it taken goes on without the table.
+//!
+//! # Orderings    Publish a table: `store(Release)` -> `load(Acquire)` in `lookup`. Unlinked tables are unmapped when no reader is left (`readers`).
 #![allow(unsafe_code)]
 
-use super::{Entry, Found, entries, find};
+use super::readers::{self, Head, reading};
+use super::{Entry, entry_of, request_refresh};
 use crate::mapping::Mapping;
+use crate::probed::Probed;
+use crate::rules::Context;
 use crate::spin::Spin;
-use crate::syscall;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use layout::ModuleIndex;
-use unwind::Rule;
+use unwind::arch::Registers;
+use unwind::cfi::{AllRules, Description, Header};
 use unwind::table::Table;
+use unwind::{Rule, full::AllRegisters};
 
 /// Bytes from an object's entry point that belong to its start-up code, if no table says otherwise.
 const ENTRY_CODE: u64 = 128;
 
-/// Bytes without a row between two described functions that are more than an assembler's or a linker's small pieces of code.
-const JIT_REGION: u32 = 64 << 10;
+/// Bytes without a description between two described functions that are more than an assembler's or a linker's small pieces of code.
+const JIT_REGION: u64 = 64 << 10;
+
+/// Bytes of code whose rows are built at once: some hundred functions, a tenth of a millisecond.
+const PIECE: u64 = 1 << PIECE_LOG2;
+const PIECE_LOG2: u32 = 16;
+
+/// Addresses that are looked up one by one before the rows of their piece are built: as many as cost about the same.
+const BEFORE_A_PIECE: u32 = 48;
+
+/// Registers of the host, by DWARF's numbers.
+pub const REGISTERS: usize = 17;
 
 /// A table in memory of its own.
+#[repr(C)]
 pub(super) struct TableMemory {
+    head: Head,
     pcs: *const u32,
     rules: *const u16,
     rows: usize,
@@ -31,94 +51,282 @@ pub(super) struct TableMemory {
     interned_length: usize,
 }
 
-static BUILD: Spin = Spin::new();
-static BUILDER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// The pieces of an object, in memory of its own behind this.
+#[repr(C)]
+pub(super) struct Directory {
+    head: Head,
+    count: usize,
+}
 
-/// In a child after fork: whoever was building is not here.
+struct Piece {
+    table: AtomicPtr<TableMemory>,
+    /// Addresses that were looked up without it.
+    misses: AtomicU32,
+}
+
+static BUILD: Spin = Spin::new();
+static BUILDER: AtomicPtr<Builder> = AtomicPtr::new(core::ptr::null_mut());
+
+/// In a child after fork: whoever was building or reading is not here.
 pub(super) fn reset_in_child() {
     BUILD.reset();
+    readers::reset_in_child();
 }
 
-/// An object's frame information, for a [`Builder`].
-#[derive(Clone, Copy, Debug)]
-pub struct Image<'a> {
-    /// Address of the object minus its addresses in the file; tables count from here.
-    pub bias: u64,
-    /// Bytes of `.eh_frame_hdr`, and its address in the process.
-    pub eh_frame_hdr: &'a [u8],
-    /// Address of these bytes.
-    pub eh_frame_hdr_avma: u64,
-    /// Bytes from `.eh_frame`'s start to the end of its segment.
-    pub eh_frame: &'a [u8],
-    /// Address of these bytes.
-    pub eh_frame_avma: u64,
-}
-
-/// Builds the table of an object and hands it to `publish` as (addresses in the file, rule numbers, rules). May allocate, from its own heap.
-pub type Builder = fn(image: &Image<'_>, publish: &mut Publish<'_>);
-
-/// Takes a built table.
+/// Takes a built table: addresses in the file, rule numbers, rules.
 pub type Publish<'a> = dyn FnMut(&[u32], &[u16], &[u64]) + 'a;
 
-/// Finds the rule at one address without a table. May allocate, from its own heap.
-pub type Evaluator = fn(image: &Image<'_>, avma: u64) -> Option<Rule>;
+/// Who builds tables, with a heap of its own.
+#[derive(Debug)]
+pub struct Builder {
+    /// Builds the rows of the addresses from `from` to `to`, which are minus `bias` those of the file.
+    pub piece: fn(header: &Header, bias: u64, from: u64, to: u64, publish: &mut Publish<'_>),
+    /// Builds what the object's file alone tells.
+    pub file: fn(object: &Object, publish: &mut Publish<'_>),
+}
 
-/// Finds `.eh_frame` by its header: address of the section, from the header's address and bytes.
-pub type FindEhFrame = fn(eh_frame_hdr: &[u8], eh_frame_hdr_avma: u64) -> Option<u64>;
+/// An object whose file is to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// Where its executable mapping starts.
+    pub start: u64,
+    /// Its file's identity.
+    pub inode: u64,
+    /// Whether its `.eh_frame` was not found in memory, or cannot be searched there.
+    pub needs_eh_frame: bool,
+}
 
-static FIND_EH_FRAME: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-static EVALUATOR: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// Says who builds tables.
+pub fn set_builder(builder: &'static Builder) {
+    BUILDER.store(core::ptr::from_ref(builder).cast_mut(), Ordering::Release);
+}
 
-/// Says who builds tables. This crate cannot: it does not allocate.
-pub fn set_builder(find: FindEhFrame, evaluate: Evaluator, build: Builder) {
-    FIND_EH_FRAME.store(find as *mut (), Ordering::Release);
-    EVALUATOR.store(evaluate as *mut (), Ordering::Release);
-    BUILDER.store(build as *mut (), Ordering::Release);
+fn builder() -> Option<&'static Builder> {
+    // SAFETY: `set_builder` stored a static builder.
+    unsafe { BUILDER.load(Ordering::Acquire).as_ref() }
 }
 
 /// Answer of [`lookup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The rule at the address; [`Rule::NONE`] if the object's table has none there.
+    /// The rule at the address.
     Rule(Rule),
-    /// The table is silent about a region so large that another compiler made it, such as V8's builtins inside node: as good as JIT code.
-    Generated,
-    /// The object's table is not built yet.
-    NotBuilt,
+    /// No frame information in memory describes the address.
+    Gap(Gap),
 }
 
-/// Looks an address up in the table of its module.
-pub fn lookup(module: ModuleIndex, avma: u64) -> Lookup {
-    let Some(entry) = entries().get(usize::from(module.get()).wrapping_sub(1)) else { return Lookup::Rule(Rule::NONE) };
-    let table = entry.table.load(Ordering::Acquire);
-    if table.is_null() {
-        return Lookup::NotBuilt;
-    }
-    let offset = avma.wrapping_sub(entry.bias.load(Ordering::Relaxed));
-    // SAFETY: published tables are immutable and never freed.
-    let table = unsafe { (*table).view() };
-    let Ok(offset) = u32::try_from(offset) else { return Lookup::Rule(Rule::NONE) };
-    if let Some(rule) = table.lookup(offset).filter(|rule| !rule.is_none()) {
-        return Lookup::Rule(rule);
+/// What surrounds an address that nothing describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// A small piece of code of an assembler or a linker, or an object without any frame information.
+    Small,
+    /// A region so large that another compiler made it, such as V8's builtins inside node: as good as JIT code.
+    Generated,
+}
+
+/// Answer of [`lookup_in_file`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InFile {
+    /// The rule at the address.
+    Rule(Rule),
+    /// The file does not tell either.
+    Nothing,
+    /// The file was not read yet, and a handler cannot.
+    NotRead,
+}
+
+/// Looks an address up in the frame information of its module that is in memory.
+pub fn lookup<C: Context>(module: ModuleIndex, avma: u64) -> Lookup {
+    let Some(entry) = entry_of(module) else { return Lookup::Gap(Gap::Small) };
+    let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
+    let svma = avma.wrapping_sub(bias);
+    let mut gap = 0;
+    if let Some(header) = header_of(entry) {
+        if let Some(rule) = in_piece(entry, avma, svma) {
+            return Lookup::Rule(rule);
+        }
+        // A mapping of a part of the file at another place has the rules of the first.
+        match header.describe::<Registers>(&mut Probed::new(), svma.wrapping_add(table_bias)) {
+            Some(Description::Function { rule, .. }) => {
+                if C::MAY_BUILD {
+                    build_piece(entry, header, avma);
+                }
+                return Lookup::Rule(rule);
+            }
+            Some(Description::Gap { from, to }) => gap = to.saturating_sub(from),
+            None => {}
+        }
     }
     // The dynamic linker's first instructions have no frame information; nothing called them.
     if avma.wrapping_sub(entry.entry_point.load(Ordering::Relaxed)) < ENTRY_CODE {
         return Lookup::Rule(Rule::END_OF_STACK);
     }
-    if gap(table.pcs, offset) >= JIT_REGION { Lookup::Generated } else { Lookup::Rule(Rule::NONE) }
+    let text = entry.end.load(Ordering::Relaxed).wrapping_sub(entry.start.load(Ordering::Relaxed));
+    Lookup::Gap(if gap.min(text) >= JIT_REGION { Gap::Generated } else { Gap::Small })
 }
 
-/// Bytes around an address that no row describes.
-fn gap(pcs: &[u32], offset: u32) -> u32 {
-    let after = pcs.partition_point(|pc| *pc <= offset);
-    let start = after.checked_sub(1).and_then(|i| pcs.get(i)).copied().unwrap_or(0);
-    let end = pcs.get(after).copied().unwrap_or(u32::MAX);
-    end.wrapping_sub(start)
+/// Looks an address up in what only the object's file tells; reads that the first time, unless in a handler.
+#[cold]
+pub fn lookup_in_file<C: Context>(module: ModuleIndex, avma: u64) -> InFile {
+    let Some(entry) = entry_of(module) else { return InFile::Nothing };
+    if entry.file_read.load(Ordering::Acquire) == 0 {
+        if !C::MAY_BUILD {
+            request_refresh();
+            return InFile::NotRead;
+        }
+        read_file(entry, header_of(entry).is_none());
+    }
+    let _reading = reading();
+    // SAFETY: published tables are immutable, and stay while somebody reads.
+    let Some(table) = (unsafe { entry.in_file.load(Ordering::Acquire).as_ref() }) else { return InFile::Nothing };
+    let svma = avma.wrapping_sub(entry.bias.load(Ordering::Relaxed));
+    let rule = u32::try_from(svma).ok().and_then(|svma| table.view().lookup(svma)).filter(|rule| !rule.is_none());
+    rule.map_or(InFile::Nothing, InFile::Rule)
+}
+
+/// The header of an object whose frame information can be searched.
+fn header_of(entry: &Entry) -> Option<Header> {
+    let address = entry.eh_frame_hdr.load(Ordering::Relaxed);
+    if address == 0 {
+        return None;
+    }
+    let header = Header::read(&mut Probed::new(), address, entry.eh_frame_hdr_length.load(Ordering::Relaxed))?;
+    header.is_searchable().then_some(header)
+}
+
+fn pieces(directory: &Directory) -> &[Piece] {
+    // SAFETY: `count` pieces lie behind the directory, all atomic and zeroed at first.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(directory).add(1).cast(), directory.count) }
+}
+
+fn in_piece(entry: &Entry, avma: u64, svma: u64) -> Option<Rule> {
+    let _reading = reading();
+    // SAFETY: published directories and tables stay while somebody reads.
+    let directory = unsafe { entry.pieces.load(Ordering::Acquire).as_ref()? };
+    let index = avma.wrapping_sub(entry.start.load(Ordering::Relaxed)) >> PIECE_LOG2;
+    // SAFETY: as above.
+    let table = unsafe { pieces(directory).get(index as usize)?.table.load(Ordering::Acquire).as_ref()?.view() };
+    table.lookup(u32::try_from(svma).ok()?).filter(|rule| !rule.is_none())
+}
+
+/// An address was looked up in place: builds the rows of its piece if that came often.
+#[cold]
+fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
+    let builder = builder()?;
+    let (start, end) = (entry.start.load(Ordering::Relaxed), entry.end.load(Ordering::Relaxed));
+    let index = (avma.checked_sub(start)? >> PIECE_LOG2) as usize;
+    if entry.pieces.load(Ordering::Acquire).is_null() {
+        let _held = BUILD.try_lock()?;
+        let count = (end.checked_sub(start)? >> PIECE_LOG2) as usize + 1;
+        let length = size_of::<Directory>() + count * size_of::<Piece>();
+        let mapping = Mapping::new(length)?;
+        let directory = Directory { head: Head::new(mapping.length()), count };
+        if entry.pieces.load(Ordering::Acquire).is_null() {
+            let memory = mapping.leak().cast::<Directory>();
+            // SAFETY: the mapping is large enough and ours alone.
+            unsafe { memory.write(directory) };
+            entry.pieces.store(memory, Ordering::Release);
+        }
+    }
+    let _reading = reading();
+    // SAFETY: published directories stay while somebody reads.
+    let piece = pieces(unsafe { entry.pieces.load(Ordering::Acquire).as_ref()? }).get(index)?;
+    if piece.misses.fetch_add(1, Ordering::Relaxed) < BEFORE_A_PIECE {
+        return None;
+    }
+    let _held = BUILD.try_lock()?;
+    if !piece.table.load(Ordering::Acquire).is_null() {
+        return None;
+    }
+    let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
+    let from = start.wrapping_add(index as u64 * PIECE).wrapping_sub(bias).wrapping_add(table_bias);
+    (builder.piece)(&header, table_bias, from, from.wrapping_add(PIECE), &mut |pcs, rules, interned| {
+        if let Some(table) = table_of(pcs, rules, interned) {
+            piece.table.store(table, Ordering::Release);
+        }
+    });
+    Some(())
+}
+
+/// Reads what only the object's file tells, once.
+#[cold]
+fn read_file(entry: &Entry, needs_eh_frame: bool) {
+    let (Some(_held), Some(builder)) = (BUILD.lock(), builder()) else { return };
+    if entry.file_read.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let object = Object {
+        start: entry.start.load(Ordering::Relaxed),
+        inode: entry.inode.load(Ordering::Relaxed),
+        needs_eh_frame,
+    };
+    if object.inode != 0 {
+        (builder.file)(&object, &mut |pcs, rules, interned| {
+            if !pcs.is_empty()
+                && let Some(table) = table_of(pcs, rules, interned)
+            {
+                entry.in_file.store(table, Ordering::Release);
+            }
+        });
+    }
+    entry.file_read.store(1, Ordering::Release);
+}
+
+/// Reads the files of objects whose frame information cannot be searched in memory, and of the main executable if asked to: what a handler may need and cannot do.
+pub(super) fn prepare(entry: &Entry, main: bool) {
+    let searchable = header_of(entry).is_some();
+    if (!searchable || main) && entry.file_read.load(Ordering::Acquire) == 0 {
+        read_file(entry, !searchable);
+    }
+}
+
+/// Unlinks all tables of an object that went away. Under the refresh lock.
+pub(super) fn retire(entry: &Entry) {
+    let Some(_held) = BUILD.lock() else { return };
+    entry.file_read.store(0, Ordering::Release);
+    let whole = entry.in_file.swap(core::ptr::null_mut(), Ordering::SeqCst);
+    let directory = entry.pieces.swap(core::ptr::null_mut(), Ordering::SeqCst);
+    // SAFETY: nobody else retires; what is unlinked here was published once.
+    unsafe {
+        if let Some(directory) = directory.as_ref() {
+            for piece in pieces(directory) {
+                let table = piece.table.load(Ordering::Acquire);
+                if !table.is_null() {
+                    readers::retire(table.cast());
+                }
+            }
+            readers::retire(core::ptr::from_ref(directory).cast_mut().cast());
+        }
+        if !whole.is_null() {
+            readers::retire(whole.cast());
+        }
+    }
+}
+
+/// What is said about all registers at an address, and whether a signal made its frame.
+pub(crate) fn all_rules(module: ModuleIndex, avma: u64) -> Option<(AllRules<REGISTERS>, bool)> {
+    let entry = entry_of(module)?;
+    let svma = avma.wrapping_sub(entry.bias.load(Ordering::Relaxed));
+    let address = svma.wrapping_add(entry.table_bias.load(Ordering::Relaxed));
+    header_of(entry)?.describe_all::<Registers, REGISTERS>(&mut Probed::new(), address)
+}
+
+/// All registers of a frame.
+pub type All = AllRegisters<REGISTERS>;
+
+/// Start of the function that an address lies in, if frame information describes it.
+pub fn function_start(module: ModuleIndex, avma: u64) -> Option<u64> {
+    let entry = entry_of(module)?;
+    let offset = entry.table_bias.load(Ordering::Relaxed).wrapping_sub(entry.bias.load(Ordering::Relaxed));
+    match header_of(entry)?.describe::<Registers>(&mut Probed::new(), avma.wrapping_add(offset))? {
+        Description::Function { start, .. } => Some(start.wrapping_sub(offset)),
+        Description::Gap { .. } => None,
+    }
 }
 
 impl TableMemory {
     fn view(&self) -> Table<'_> {
-        // SAFETY: the pointers and lengths are those of the arrays that `publish_table` copied.
+        // SAFETY: the pointers and lengths are those of the arrays that `table_of` copied.
         unsafe {
             Table {
                 pcs: core::slice::from_raw_parts(self.pcs, self.rows),
@@ -129,129 +337,12 @@ impl TableMemory {
     }
 }
 
-/// Builds the tables of every listed module that has none yet, as a handler cannot.
-pub fn ensure_tables() {
-    let count = entries().len();
-    for number in 1..=count {
-        if let Some(module) = ModuleIndex::new(number as u16)
-            && entries().get(number - 1).is_some_and(|e| e.present.load(Ordering::Relaxed) != 0)
-        {
-            ensure_table(module);
-        }
-    }
-}
-
-/// The rule at an address of a module that has no table, found in its frame information in place: a command that lasts for a moment needs a
-/// hundred rules of an executable with a million. `None` once a table is worth its while, and where nothing describes the address. Not in a handler.
-#[cold]
-pub fn evaluate(module: ModuleIndex, avma: u64) -> Option<Rule> {
-    let entry = entries().get(usize::from(module.get()).wrapping_sub(1))?;
-    let left = entry.evaluations.load(Ordering::Relaxed).checked_sub(1)?;
-    entry.evaluations.store(left, Ordering::Relaxed);
-    let evaluator = EVALUATOR.load(Ordering::Acquire);
-    if evaluator.is_null() {
-        return None;
-    }
-    // SAFETY: `set_builder` stored a function of this type.
-    let evaluator = unsafe { core::mem::transmute::<*mut (), Evaluator>(evaluator) };
-    in_place(entry, avma, evaluator)
-}
-
-/// Calls `f` with the frame information of the module that an address lies in, and the address in the mapping that this describes. `None` where it could be
-/// unmapped meanwhile. Not in a handler.
-pub fn with_image<R>(avma: u64, f: impl FnOnce(&Image<'_>, u64) -> Option<R>) -> Option<R> {
-    let Found::Module(module) = find(avma) else { return None };
-    let entry = entries().get(usize::from(module.get()).wrapping_sub(1))?;
-    (entry.at_start.load(Ordering::Relaxed) != 0).then(|| in_place(entry, avma, f))?
-}
-
-/// The entry's object was there when the list was first read, and a live frame leads to it: whoever unmapped it now would take the code away under that frame.
-fn in_place<R>(entry: &Entry, avma: u64, f: impl FnOnce(&Image<'_>, u64) -> Option<R>) -> Option<R> {
-    let finder = FIND_EH_FRAME.load(Ordering::Acquire);
-    if finder.is_null() {
-        return None;
-    }
-    // SAFETY: `set_builder` stored a function of this type.
-    let finder = unsafe { core::mem::transmute::<*mut (), FindEhFrame>(finder) };
-    let hdr_avma = entry.eh_frame_hdr.load(Ordering::Relaxed);
-    let end = entry.eh_frame_end.load(Ordering::Relaxed);
-    let hdr_length = entry.eh_frame_hdr_length.load(Ordering::Relaxed);
-    if hdr_avma == 0 || hdr_avma.checked_add(hdr_length)? > end {
-        return None;
-    }
-    // SAFETY: within a segment of an object that stays mapped, as above.
-    let hdr = unsafe { core::slice::from_raw_parts(hdr_avma as *const u8, hdr_length as usize) };
-    let eh_frame_avma = finder(hdr, hdr_avma)?;
-    let base = entry.base.load(Ordering::Relaxed);
-    let length = end.checked_sub(eh_frame_avma).filter(|_| eh_frame_avma > base)?;
-    // SAFETY: as above; in the same segment, between its object's first byte and the segment's end.
-    let eh_frame = unsafe { core::slice::from_raw_parts(eh_frame_avma as *const u8, length as usize) };
-    let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
-    let image = Image { bias: table_bias, eh_frame_hdr: hdr, eh_frame_hdr_avma: hdr_avma, eh_frame, eh_frame_avma };
-    // A mapping of a part of the file at another place has the rules of the first.
-    f(&image, avma.wrapping_sub(bias).wrapping_add(table_bias))
-}
-
-/// Builds the table of a module unless it has one. Not in a handler.
-#[cold]
-pub fn ensure_table(module: ModuleIndex) {
-    let Some(entry) = entries().get(usize::from(module.get()).wrapping_sub(1)) else { return };
-    if !entry.table.load(Ordering::Acquire).is_null() {
-        return;
-    }
-    let Some(_held) = BUILD.lock() else { return };
-    if !entry.table.load(Ordering::Acquire).is_null() {
-        return;
-    }
-    if build(entry).is_none() {
-        // Nothing to build from: an empty table says so, and nobody tries again.
-        publish_table(entry, &[], &[], &[]);
-    }
-}
-
-fn build(entry: &Entry) -> Option<()> {
-    let builder = BUILDER.load(Ordering::Acquire);
-    let finder = FIND_EH_FRAME.load(Ordering::Acquire);
-    if builder.is_null() || finder.is_null() {
-        return None;
-    }
-    // SAFETY: `set_builder` stored functions of these types.
-    let (builder, finder) = unsafe {
-        (core::mem::transmute::<*mut (), Builder>(builder), core::mem::transmute::<*mut (), FindEhFrame>(finder))
-    };
-    let hdr_avma = entry.eh_frame_hdr.load(Ordering::Relaxed);
-    let end = entry.eh_frame_end.load(Ordering::Relaxed);
-    let hdr_length = entry.eh_frame_hdr_length.load(Ordering::Relaxed) as usize;
-    if hdr_avma == 0 || end <= hdr_avma || end - hdr_avma > 1 << 30 {
-        return None;
-    }
-    let mut hdr = [0; 64];
-    let hdr = hdr.get_mut(..hdr_length.min(64))?;
-    if syscall::copy_memory(hdr_avma, hdr) != hdr.len() {
-        return None;
-    }
-    let eh_frame_avma = finder(hdr, hdr_avma)?;
-    let length = end.checked_sub(eh_frame_avma).filter(|l| *l <= 1 << 30)? as usize;
-    // A copy: the object may be unmapped by another thread meanwhile.
-    let mut copy = Mapping::new(length)?;
-    let bytes = copy.bytes_mut().get_mut(..length)?;
-    let read = syscall::copy_memory(eh_frame_avma, bytes);
-    let image = Image {
-        bias: entry.table_bias.load(Ordering::Relaxed),
-        eh_frame_hdr: hdr,
-        eh_frame_hdr_avma: hdr_avma,
-        eh_frame: bytes.get(..read)?,
-        eh_frame_avma,
-    };
-    builder(&image, &mut |pcs, rules, interned| publish_table(entry, pcs, rules, interned));
-    if entry.table.load(Ordering::Relaxed).is_null() { None } else { Some(()) }
-}
-
-fn publish_table(entry: &Entry, pcs: &[u32], rules: &[u16], interned: &[u64]) {
+/// A copy of a table in a mapping of its own.
+fn table_of(pcs: &[u32], rules: &[u16], interned: &[u64]) -> Option<*mut TableMemory> {
     let rows = pcs.len().min(rules.len());
     let header = size_of::<TableMemory>().next_multiple_of(8);
-    let bytes = header + interned.len() * 8 + rows * 4 + rows * 2;
-    let Some(mapping) = Mapping::new(bytes) else { return };
+    let mapping = Mapping::new(header + interned.len() * 8 + rows * 4 + rows * 2)?;
+    let length = mapping.length();
     let base = mapping.leak();
     // SAFETY: the mapping is large enough for the header and the three arrays one after the other, each aligned (8, 8, 4, 2), and ours alone.
     unsafe {
@@ -261,9 +352,15 @@ fn publish_table(entry: &Entry, pcs: &[u32], rules: &[u16], interned: &[u64]) {
         core::ptr::copy_nonoverlapping(interned.as_ptr(), to_interned, interned.len());
         core::ptr::copy_nonoverlapping(pcs.as_ptr(), to_pcs, rows);
         core::ptr::copy_nonoverlapping(rules.as_ptr(), to_rules, rows);
-        let table =
-            TableMemory { pcs: to_pcs, rules: to_rules, rows, interned: to_interned, interned_length: interned.len() };
+        let table = TableMemory {
+            head: Head::new(length),
+            pcs: to_pcs,
+            rules: to_rules,
+            rows,
+            interned: to_interned,
+            interned_length: interned.len(),
+        };
         core::ptr::write(base.cast::<TableMemory>(), table);
     }
-    entry.table.store(base.cast(), Ordering::Release);
+    Some(base.cast())
 }

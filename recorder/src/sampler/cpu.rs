@@ -30,7 +30,7 @@ impl Timers {
         }
         capture::rules::set_up();
         capture::modules::refresh();
-        capture::modules::ensure_tables();
+        capture::modules::prepare_for_handlers();
         handler::arm_cpu(true);
         let free = (1..handler::SLOTS).rev().collect();
         let mut timers = Self { period_ns, running: HashMap::new(), free, refused: HashSet::new() };

@@ -9,7 +9,8 @@
 //! [`super::timers`] while the signal is blocked.
 #![allow(unsafe_code)]
 
-use capture::rules::Context;
+use capture::modules::All;
+use capture::rules::InHandler;
 use capture::thread::{self, Current, ThreadState};
 use capture::{clock, region, walk};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -180,13 +181,13 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
     // SAFETY: the kernel passes the interrupted context.
-    let registers = unsafe { interrupted(context) };
+    let interrupted = unsafe { interrupted(context) };
     if code == libc::SI_TIMER && value >> 32 == MAGIC {
         if CPU.load(Ordering::Acquire)
             && let Current::Known(thread) = thread::current()
         {
             let weight = weigh(thread, value & 0xffff_ffff);
-            record(thread, registers, Root::Cpu, None, weight);
+            record(thread, &interrupted, Root::Cpu, None, weight);
         }
         return;
     }
@@ -197,7 +198,7 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
             let weight = thread.pending_wall_ns.swap(0, Ordering::AcqRel);
             if weight != 0 {
                 let state = Frame::pseudo(Pseudo::State(State::OnCpu));
-                record(thread, registers, Root::Wall, Some(state), weight);
+                record(thread, &interrupted, Root::Wall, Some(state), weight);
             }
         }
         return;
@@ -206,12 +207,37 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     unsafe { chain(signal, info, context) };
 }
 
-/// Registers of the interrupted thread.
-unsafe fn interrupted(context: *mut libc::c_void) -> Registers {
+/// The kernel's places of the registers, by DWARF's numbers.
+const PLACES: [i32; 16] = [
+    libc::REG_RAX,
+    libc::REG_RDX,
+    libc::REG_RCX,
+    libc::REG_RBX,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_RBP,
+    libc::REG_RSP,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
+/// Registers of the interrupted thread: those that walking keeps, and all.
+unsafe fn interrupted(context: *mut libc::c_void) -> (Registers, All) {
     // SAFETY: the kernel's context of a signal is a ucontext.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let of = |index: i32| registers.get(index as usize).copied().unwrap_or(0) as u64;
-    Registers { pc: of(libc::REG_RIP), sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }
+    let pc = of(libc::REG_RIP);
+    let mut all = All::at(FrameAddress::Instruction(pc));
+    for (number, place) in (0..).zip(PLACES) {
+        all.set(number, Some(of(place)));
+    }
+    (Registers { pc, sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }, all)
 }
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
@@ -226,10 +252,22 @@ fn weigh(thread: &ThreadState, slot: usize) -> u64 {
     now.saturating_sub(before)
 }
 
-fn record(thread: &'static ThreadState, registers: Registers, root: Root, leaf: Option<Frame>, weight_ns: u64) {
+fn record(
+    thread: &'static ThreadState,
+    (registers, all): &(Registers, All),
+    root: Root,
+    leaf: Option<Frame>,
+    weight_ns: u64,
+) {
     // SAFETY: in the handler, its signal is masked.
     let recording = unsafe { thread.handler() };
-    walk::capture(recording, thread.stack(), FrameAddress::Instruction(registers.pc), registers, Context::Handler);
+    walk::capture::<InHandler>(
+        recording,
+        thread.stack(),
+        FrameAddress::Instruction(registers.pc),
+        *registers,
+        Some(all),
+    );
     let node = walk::intern(recording, root, thread.record_id(), leaf);
     let Some(node) = node.filter(|node| recording.tree.add_time(*node, 1, weight_ns)) else {
         region::lose(Lost::TimeStoreFull, 1, weight_ns);

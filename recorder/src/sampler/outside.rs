@@ -12,7 +12,6 @@ use capture::thread::Recording;
 use capture::walk;
 use unwind::Memory;
 use unwind::arch::Registers;
-use unwind::build::{Section, describe};
 
 /// Bytes of stack that are copied at a time.
 const WINDOW: usize = 16 << 10;
@@ -57,12 +56,8 @@ pub(crate) fn capture(recording: &mut Recording, at: Blocked) {
 /// The frame pointer of a frame at a call, if its function set one up in the known way and it leads to a return address behind a call.
 fn derive(frame: &Registers, memory: &mut Copied) -> Option<u64> {
     let call = frame.pc.checked_sub(1)?;
-    let start = modules::with_image(call, |image, address| {
-        let hdr = Section { bytes: image.eh_frame_hdr, address: image.eh_frame_hdr_avma };
-        let eh_frame = Section { bytes: image.eh_frame, address: image.eh_frame_avma };
-        let start = describe::<Registers>(hdr, eh_frame, address)?.function_start;
-        Some(call.wrapping_sub(address).wrapping_add(start))
-    })?;
+    let Found::Module(module) = modules::find(call) else { return None };
+    let start = modules::function_start(module, call)?;
     let mut code = [0; prologue::LOOKED_AT];
     let read = copy_memory(start, &mut code);
     let fp = frame.sp.checked_add(prologue::below_frame_pointer(code.get(..read)?)?)?;

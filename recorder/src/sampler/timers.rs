@@ -25,8 +25,8 @@ pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
     if !handler::install() {
         return false;
     }
-    // A handler cannot build tables.
-    capture::modules::ensure_tables();
+    // A handler cannot open files.
+    capture::modules::prepare_for_handlers();
     PERIOD_NS.store(period_ns, Ordering::Relaxed);
     handler::arm_cpu(true);
     SELF_ARM.store(true, Ordering::Release);

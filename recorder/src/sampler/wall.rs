@@ -59,7 +59,7 @@ impl Watch {
         }
         capture::rules::set_up();
         capture::modules::refresh();
-        capture::modules::ensure_tables();
+        capture::modules::prepare_for_handlers();
         handler::arm_wall(true);
         let mut watch = Self { threads: HashMap::new(), recording: Box::default(), log: LogCursor::new() };
         watch.list(clock::monotonic_ns());

@@ -1,6 +1,6 @@
 use crate::Rule;
 use crate::aarch64::{self, Base, Form, Registers};
-use crate::build::{Compile, Computed, Row, Saved};
+use crate::cfi::{Compile, Computed, Row, Saved};
 
 const SP: u16 = 31;
 const X29: u16 = 29;
@@ -10,7 +10,8 @@ impl Compile for Registers {
     const SP: u16 = SP;
     const FP: u16 = X29;
     const RA: u16 = X30;
-    const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
+    // x19 to x29.
+    const CALLEE_SAVED: u64 = 0x7ff << 19;
 
     fn rule(row: &Row, signal: bool) -> Rule {
         frame(row, signal).map_or(Rule::UNSUPPORTED, Form::encode)
@@ -31,14 +32,14 @@ fn frame(row: &Row, signal: bool) -> Option<Form> {
         X29 => Base::FramePointer,
         _ => return None,
     };
-    Some(Form::Frame { base, cfa: i32::try_from(offset).ok()?, lr, fp: saved(row.fp)?, signal })
+    Some(Form::Frame { base, cfa: offset, lr, fp: saved(row.fp)?, signal })
 }
 
 fn saved(saved: Saved) -> Option<aarch64::Saved> {
     match saved {
         Saved::Unspecified | Saved::Same => Some(aarch64::Saved::InRegister),
         Saved::Undefined => Some(aarch64::Saved::Undefined),
-        Saved::AtCfa(offset) => i32::try_from(offset).ok().map(aarch64::Saved::AtCfa),
-        Saved::CfaPlus(_) | Saved::At(_) | Saved::Unknown => None,
+        Saved::AtCfa(offset) => Some(aarch64::Saved::AtCfa(offset)),
+        Saved::CfaPlus(_) | Saved::At(_) | Saved::Register(_) | Saved::Unknown => None,
     }
 }

@@ -1,35 +1,19 @@
-//! Tables from `.eh_frame`.
+//! Tables from `.eh_frame` and `.debug_frame`.
 //!
-//! Called from: ordinary threads, at the start of a session and when objects were loaded. Allocates, hence never a handler.
+//! Called from: ordinary threads and allocation hooks. Allocates, hence never a handler.
 //! Every function's instructions are executed once; the rows of all of them become one sorted [`Table`].
 //! When input is malformed: what it describes is skipped or marked, and counted; the rest of the table is still built.
 
-mod execute;
-mod expression;
-mod fdes;
+mod functions;
 mod intern;
-mod row;
-
-pub use expression::Computed;
-pub use row::{Compile, Row, Saved};
 
 use alloc::vec::Vec;
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian, Pointer};
-
+pub use crate::cfi::Section;
+use crate::cfi::{Compile, Header, SectionKind, Source};
 use crate::{Rule, Table};
-use execute::Executor;
-use fdes::Fdes;
+use functions::{Function, Functions};
 use intern::Interner;
-
-/// Bytes that lie at an address of the process, or of the ELF file if `base` and everything else does too.
-#[derive(Clone, Copy, Debug)]
-pub struct Section<'a> {
-    /// The contents. They may go on beyond the section, to the end of its segment.
-    pub bytes: &'a [u8],
-    /// Where the first byte lies.
-    pub address: u64,
-}
 
 /// A [`Table`] that owns its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,99 +53,60 @@ pub struct Counts {
 /// `eh_frame` begins with the section `.eh_frame` (see [`find_eh_frame`]) and ends with it, with its segment, or wherever its
 /// terminator is. `base` is the address that the table's are counted from: the load bias makes them addresses of the ELF file.
 pub fn build<A: Compile>(eh_frame: Section<'_>, base: u64) -> (OwnedTable, Counts) {
-    let mut section = EhFrame::new(eh_frame.bytes, LittleEndian);
-    section.set_address_size(8);
-    section.set_vendor(A::VENDOR);
-    let bases = BaseAddresses::default().set_eh_frame(eh_frame.address);
+    build_with_debug_frame::<A>(Some((eh_frame, base)), &[])
+}
 
+/// Builds the table of one module from both sections: `debug_frame` (the whole section of the file, with addresses of the file) holds where `.eh_frame` is silent.
+pub fn build_with_debug_frame<A: Compile>(
+    eh_frame: Option<(Section<'_>, u64)>,
+    debug_frame: &[u8],
+) -> (OwnedTable, Counts) {
     let mut counts = Counts::default();
-    let mut fdes = Fdes::<A>::new(&section, &bases);
-    let mut ranges = fdes.ranges(eh_frame.bytes, base, &mut counts.skipped);
-    ranges.sort_unstable_by_key(|range| (range.start, range.end));
-
-    let mut rows = Rows::new(ranges.len());
-    let mut executor = Executor::<A>::default();
-    let mut covered_to = 0;
-    for (i, range) in ranges.iter().enumerate() {
-        // Where two descriptions overlap, the one that begins later holds.
-        let end = ranges.get(i.wrapping_add(1)).map_or(range.end, |next| range.end.min(next.start));
-        let start = if range.signal && covered_to < range.start { range.start.wrapping_sub(1) } else { range.start };
-        if start >= end {
-            continue;
-        }
-        counts.functions = counts.functions.wrapping_add(1);
-        let executed = fdes.get(range.offset).and_then(|(fde, cie)| {
-            let initial = cie.initial.as_ref()?;
-            executor.execute(&section, &bases, &fde, initial, |address, row| {
-                let pc = u32::try_from(address.wrapping_sub(base)).unwrap_or(u32::MAX);
-                // The description of a signal frame begins a byte early: its lookup address is a return address minus one, though
-                // nothing called from there.
-                let pc = if pc == range.start { start } else { pc };
-                if pc < end {
-                    rows.push(pc, A::rule(row, range.signal));
-                }
-            })
-        });
-        if executed.is_none() {
-            counts.malformed = counts.malformed.wrapping_add(1);
-            rows.forget_from(start);
-            rows.push(start, Rule::UNSUPPORTED);
-        }
-        rows.push(end, Rule::NONE);
-        covered_to = end;
+    let (eh_frame, base) = eh_frame.unwrap_or((Section { bytes: &[], address: 0 }, 0));
+    let mut loaded = Functions::<A, _>::new(SectionKind::EhFrame, eh_frame, eh_frame.address, base);
+    let mut functions = loaded.list(eh_frame.bytes.len() as u64, &mut counts.skipped);
+    let debug_frame = Section { bytes: debug_frame, address: 0 };
+    let mut in_file = Functions::<A, _>::new(SectionKind::DebugFrame, debug_frame, 0, 0);
+    let mut more = in_file.list(debug_frame.bytes.len() as u64, &mut counts.skipped);
+    // Linkers leave the descriptions of functions that they drop, at address zero.
+    more.retain(|function| function.start != 0 && !contains(&functions, function.start));
+    if !more.is_empty() {
+        functions.append(&mut more);
+        functions.sort_unstable_by_key(Function::key);
     }
+    let rows = Rows::of(&functions, &mut counts, |function, emit| match function.kind {
+        SectionKind::EhFrame => loaded.execute(function, emit),
+        SectionKind::DebugFrame => in_file.execute(function, emit),
+    });
     rows.finish(counts)
 }
 
-/// What is known of one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// Where the function begins.
-    pub function_start: u64,
-    /// What [`build`]'s table says, except that there is always room for another rule.
-    pub rule: Rule,
+/// Builds the rows of the addresses from `from` to `to` of one module, whose `.eh_frame` `source` reads. `base` is the address that the table's are counted from.
+pub fn build_piece<A: Compile>(
+    header: &Header,
+    mut source: impl Source,
+    base: u64,
+    (from, to): (u64, u64),
+) -> (OwnedTable, Counts) {
+    let mut counts = Counts::default();
+    let fdes = header.entries(&mut source, from, to);
+    let mut section = Functions::<A, _>::new(SectionKind::EhFrame, source, header.eh_frame, base);
+    let functions = section.at(&fdes, &mut counts.skipped);
+    let rows = Rows::of(&functions, &mut counts, |function, emit| section.execute(function, emit));
+    rows.finish(counts)
 }
 
-/// Describes one address without a table: finds the function by the binary-search table in `.eh_frame_hdr`, and executes that function's description alone.
-///
-/// `None` if nothing describes the address.
-pub fn describe<A: Compile>(eh_frame_hdr: Section<'_>, eh_frame: Section<'_>, address: u64) -> Option<Described> {
-    let mut section = EhFrame::new(eh_frame.bytes, LittleEndian);
-    section.set_address_size(8);
-    section.set_vendor(A::VENDOR);
-    let bases = BaseAddresses::default().set_eh_frame_hdr(eh_frame_hdr.address).set_eh_frame(eh_frame.address);
-    let header = EhFrameHdr::new(eh_frame_hdr.bytes, LittleEndian).parse(&bases, 8).ok()?;
-    let table = header.table()?;
-    let mut fdes = Fdes::<A>::new(&section, &bases);
-    let mut at = |address: u64, signals_only: bool| {
-        let pointer = table.lookup(address, &bases).ok()?;
-        let (fde, cie) = fdes.get(table.pointer_to_offset(pointer).ok()?.0)?;
-        let (function_start, signal) = (fde.initial_address(), fde.is_signal_trampoline());
-        if !fde.contains(address) || (signals_only && !(signal && function_start == address)) {
-            return None;
-        }
-        let mut rule = Rule::UNSUPPORTED;
-        let executed = cie.initial.as_ref().and_then(|initial| {
-            Executor::<A>::default().execute(&section, &bases, &fde, initial, |from, row| {
-                if from <= address {
-                    rule = A::rule(row, signal);
-                }
-            })
-        });
-        Some(Described { function_start, rule: if executed.is_some() { rule } else { Rule::UNSUPPORTED } })
-    };
-    // The description of a signal frame begins a byte early, as in a table.
-    at(address, false).or_else(|| at(address.wrapping_add(1), true))
+/// Whether one of the functions, sorted, contains an address.
+fn contains(functions: &[Function], address: u32) -> bool {
+    let after = functions.partition_point(|function| function.start <= address);
+    let before = after.checked_sub(1).and_then(|i| functions.get(i));
+    before.is_some_and(|function| address < function.end)
 }
 
 /// The address of `.eh_frame`, as its binary-search header `.eh_frame_hdr` (segment `PT_GNU_EH_FRAME`) names it.
 pub fn find_eh_frame(eh_frame_hdr: Section<'_>) -> Option<u64> {
-    let bases = BaseAddresses::default().set_eh_frame_hdr(eh_frame_hdr.address);
-    let header = EhFrameHdr::new(eh_frame_hdr.bytes, LittleEndian).parse(&bases, 8).ok()?;
-    match header.eh_frame_ptr() {
-        Pointer::Direct(address) => Some(address),
-        Pointer::Indirect(_) => None,
-    }
+    let Section { bytes, address } = eh_frame_hdr;
+    Some(Header::read(&mut { eh_frame_hdr }, address, bytes.len() as u64)?.eh_frame)
 }
 
 /// The rows so far, ascending.
@@ -173,6 +118,42 @@ struct Rows {
 }
 
 impl Rows {
+    /// The rows of functions, sorted, each executed by `execute`.
+    fn of(
+        functions: &[Function],
+        counts: &mut Counts,
+        mut execute: impl FnMut(&Function, &mut dyn FnMut(u32, Rule)) -> Option<()>,
+    ) -> Self {
+        let mut rows = Self::new(functions.len());
+        let mut covered_to = 0;
+        for (i, function) in functions.iter().enumerate() {
+            // Where two descriptions overlap, the one that begins later holds.
+            let end = functions.get(i.wrapping_add(1)).map_or(function.end, |next| function.end.min(next.start));
+            // The description of a signal frame begins a byte early: its lookup address is a return address minus one, though
+            // nothing called from there.
+            let early = function.signal && covered_to < function.start;
+            let start = if early { function.start.wrapping_sub(1) } else { function.start };
+            if start >= end {
+                continue;
+            }
+            counts.functions = counts.functions.wrapping_add(1);
+            let executed = execute(function, &mut |pc, rule| {
+                let pc = if pc == function.start { start } else { pc };
+                if pc < end {
+                    rows.push(pc, rule);
+                }
+            });
+            if executed.is_none() {
+                counts.malformed = counts.malformed.wrapping_add(1);
+                rows.forget_from(start);
+                rows.push(start, Rule::UNSUPPORTED);
+            }
+            rows.push(end, Rule::NONE);
+            covered_to = end;
+        }
+        rows
+    }
+
     fn new(functions: usize) -> Self {
         // Measured: five to eleven rows a function.
         let expected = functions.saturating_mul(8);

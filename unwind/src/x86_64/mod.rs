@@ -1,7 +1,6 @@
 //! What differs on x86_64.
 
 mod code;
-#[cfg(feature = "build")]
 mod compile;
 mod form;
 mod registers;
