@@ -192,7 +192,7 @@ mod on_x86_64 {
     }
 
     #[test]
-    fn malformed_instructions_mark_their_function_and_no_other() {
+    fn malformed_instructions_mark_the_rest_of_their_function_and_no_other() {
         let (table, counts) = built(&[
             (0x10, 0x10, vec![]),
             (0x20, 0x10, vec![(0, CfaOffset(16)), (4, RestoreState)]),
@@ -200,8 +200,8 @@ mod on_x86_64 {
         ]);
         let lookup = |pc| table.as_table().lookup(pc);
         assert_eq!(
-            [lookup(0x1f), lookup(0x20), lookup(0x2f)],
-            [sp(8), Some(Rule::UNSUPPORTED), Some(Rule::UNSUPPORTED)]
+            [lookup(0x1f), lookup(0x23), lookup(0x24), lookup(0x2f)],
+            [sp(8), sp(16), Some(Rule::UNSUPPORTED), Some(Rule::UNSUPPORTED)]
         );
         assert_eq!([lookup(0x30), lookup(0x40)], [sp(8), None]);
         assert_eq!(counts, Counts { functions: 3, malformed: 1, unsupported_rows: 1, ..Counts::default() });

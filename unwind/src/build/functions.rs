@@ -118,14 +118,19 @@ impl<A: Compile, S: Source> Functions<A, S> {
         Some(group)
     }
 
-    /// Gives each rule with the address from which it holds, ascending; `None` if the description is malformed, which shows only in the end.
-    pub(super) fn execute(&mut self, function: &Function, mut emit: impl FnMut(u32, Rule)) -> Option<()> {
-        let entry = self.entry(function.at)?;
-        let (fde, group) = self.read(entry)?;
-        let (initial, base) = (group.initial?, self.base);
-        fde.execute(&mut self.source, &group.cie, &mut self.executor, &initial, |address, row| {
-            let pc = u32::try_from(address.wrapping_sub(base)).unwrap_or(u32::MAX);
-            emit(pc, A::rule(&row.0, group.cie.signal));
+    /// Gives each rule with the address from which it holds, ascending.
+    ///
+    /// # Errors
+    ///
+    /// The address from which on the description is malformed.
+    pub(super) fn execute(&mut self, function: &Function, mut emit: impl FnMut(u32, Rule)) -> Result<(), u32> {
+        let read = self.entry(function.at).and_then(|entry| self.read(entry));
+        let Some((fde, Group { cie, initial: Some(initial) })) = read else { return Err(function.start) };
+        let base = self.base;
+        let offset = |address: u64| u32::try_from(address.wrapping_sub(base)).unwrap_or(u32::MAX);
+        fde.execute(&mut self.source, &cie, &mut self.executor, &initial, |address, row| {
+            emit(offset(address), A::rule(&row.0, cie.signal));
         })
+        .map_err(offset)
     }
 }

@@ -40,7 +40,7 @@ pub struct Counts {
     pub functions: usize,
     /// FDEs that are not in the table: malformed, empty, or not within 4 GiB above the base.
     pub skipped: usize,
-    /// FDEs whose range is known but whose instructions are malformed: all of the range is marked unsupported.
+    /// FDEs whose range is known but whose instructions are malformed: from there on, the range is marked unsupported.
     pub malformed: usize,
     /// Rows marked unsupported, for any reason.
     pub unsupported_rows: usize,
@@ -122,7 +122,7 @@ impl Rows {
     fn of(
         functions: &[Function],
         counts: &mut Counts,
-        mut execute: impl FnMut(&Function, &mut dyn FnMut(u32, Rule)) -> Option<()>,
+        mut execute: impl FnMut(&Function, &mut dyn FnMut(u32, Rule)) -> Result<(), u32>,
     ) -> Self {
         let mut rows = Self::new(functions.len());
         let mut covered_to = 0;
@@ -143,10 +143,12 @@ impl Rows {
                     rows.push(pc, rule);
                 }
             });
-            if executed.is_none() {
+            if let Err(from) = executed {
                 counts.malformed = counts.malformed.wrapping_add(1);
-                rows.forget_from(start);
-                rows.push(start, Rule::UNSUPPORTED);
+                let from = if from == function.start { start } else { from };
+                if from < end {
+                    rows.push(from, Rule::UNSUPPORTED);
+                }
             }
             rows.push(end, Rule::NONE);
             covered_to = end;

@@ -130,7 +130,7 @@ impl Cie {
 
     /// The rules that its functions begin with; `None` if they are malformed.
     pub(crate) fn initial<R: CallerRules>(&self, source: &mut impl Source, executor: &mut Executor<R>) -> Option<R> {
-        executor.run(source, self, self.instructions, &R::EMPTY, 0, |_, _| ()).map(|(rules, _)| rules)
+        executor.run(source, self, self.instructions, &R::EMPTY, (0, u64::MAX), |_, _| ())
     }
 }
 
@@ -162,7 +162,12 @@ impl Fde {
         address.wrapping_sub(self.start) < self.length
     }
 
-    /// Gives the rules with the address from which they hold, ascending. `None` if the instructions are malformed, which shows only in the end.
+    /// Gives the rules with the address from which they hold, ascending.
+    ///
+    /// # Errors
+    ///
+    /// The address from which on the instructions are malformed.
+    #[cfg(feature = "build")]
     pub(crate) fn execute<R: CallerRules>(
         &self,
         source: &mut impl Source,
@@ -170,22 +175,17 @@ impl Fde {
         executor: &mut Executor<R>,
         initial: &R,
         mut emit: impl FnMut(u64, &R),
-    ) -> Option<()> {
-        let (rules, from) = executor.run(source, cie, self.instructions, initial, self.start, &mut emit)?;
-        emit(from, &rules);
-        Some(())
+    ) -> Result<(), u64> {
+        let from = (self.start, u64::MAX);
+        let last = executor.run(source, cie, self.instructions, initial, from, &mut emit);
+        emit(executor.location, &last.ok_or(executor.location)?);
+        Ok(())
     }
 
-    /// The rules at one address of the function.
+    /// The rules at one address of the function; `None` if the instructions are malformed before they come to it.
     pub(crate) fn rules_at<R: CallerRules>(&self, source: &mut impl Source, cie: &Cie, address: u64) -> Option<R> {
         let mut executor = Executor::default();
         let initial = cie.initial(source, &mut executor)?;
-        let mut found = None;
-        self.execute(source, cie, &mut executor, &initial, |from, rules: &R| {
-            if from <= address {
-                found = Some(*rules);
-            }
-        })?;
-        found
+        executor.run(source, cie, self.instructions, &initial, (self.start, address), |_, _| ())
     }
 }

@@ -5,28 +5,30 @@ use crate::cfi::{CallerRules, Cie, Computed, Saved, Source};
 pub(crate) struct Executor<R: CallerRules> {
     remembered: R::Remembered,
     depth: usize,
+    /// Where the last rules begin to hold.
+    pub(super) location: u64,
 }
 
 impl<R: CallerRules> Default for Executor<R> {
     fn default() -> Self {
-        Self { remembered: R::nothing_remembered(), depth: 0 }
+        Self { remembered: R::nothing_remembered(), depth: 0, location: 0 }
     }
 }
 
 impl<R: CallerRules> Executor<R> {
-    /// The last rules, with their address. All before them were given to `emit`.
+    /// The rules that hold at the address `until`; from where on, [`location`](Self::location) says. All before them were given to `emit`.
     ///
-    /// `None` if the instructions are malformed, or remember more states at once than there is room for.
+    /// `None` if from `location` on nothing is known: the instructions are malformed, or remember more states at once than there is room for.
     pub(super) fn run(
         &mut self,
         source: &mut impl Source,
         cie: &Cie,
         (at, end): (u64, u64),
         initial: &R,
-        mut location: u64,
+        (from, until): (u64, u64),
         mut emit: impl FnMut(u64, &R),
-    ) -> Option<(R, u64)> {
-        self.depth = 0;
+    ) -> Option<R> {
+        (self.depth, self.location) = (0, from);
         let mut rules = *initial;
         let mut cursor = Cursor { source, at, end };
         while !cursor.is_at_end() {
@@ -40,19 +42,25 @@ impl<R: CallerRules> Executor<R> {
                 _ => None,
             };
             let next = match next {
-                Some(delta) => location.checked_add(delta.wrapping_mul(cie.code_factor))?,
+                Some(delta) => self.location.checked_add(delta.wrapping_mul(cie.code_factor))?,
                 None if opcode == 0x01 => cursor.pointer(cie.encoding, None)?,
                 None => {
                     self.change(&mut cursor, cie, opcode, &mut rules, initial)?;
                     continue;
                 }
             };
-            if next != location {
-                emit(location, &rules);
-                location = Some(next).filter(|next| *next > location)?;
+            if next > until {
+                break;
+            }
+            if next < self.location {
+                return None;
+            }
+            if next > self.location {
+                emit(self.location, &rules);
+                self.location = next;
             }
         }
-        Some((rules, location))
+        Some(rules)
     }
 
     /// An instruction that does not move on.
