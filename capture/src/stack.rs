@@ -6,7 +6,8 @@
 
 use crate::probed::Probed;
 use crate::{maps, tls};
-use unwind::Memory;
+use unwind::kept::Words;
+use unwind::{Memory, Slot};
 
 /// Range of a thread's stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,9 @@ pub struct StackMemory {
     low: u64,
     /// Bytes from there in which a word may begin.
     span: u64,
+    /// Numbers of words count from here, so that the last word has the highest number; the lowest number that is read, in both halves, without the highest bit.
+    slots_from: u64,
+    lowest: u64,
     elsewhere: Probed,
 }
 
@@ -64,7 +68,10 @@ impl StackMemory {
     pub fn new(bounds: Bounds, sp: u64) -> Self {
         let known = bounds.contains(sp) && bounds.high - sp >= 8;
         let (low, span) = if known { (sp, bounds.high - sp - 7) } else { (0, 0) };
-        Self { low, span, elsewhere: Probed::new() }
+        let slots_from = bounds.high.wrapping_sub(8).wrapping_sub(u64::from(u32::MAX));
+        // Numbers whose highest bit is set reach two GiB down; a walk that begins farther from the top reads all of these.
+        let lowest = if span >> 31 == 0 { sp.wrapping_sub(slots_from) & u64::from(!TOP) } else { 0 };
+        Self { low, span, slots_from, lowest: lowest << 32 | lowest, elsewhere: Probed::new() }
     }
 
     #[inline]
@@ -81,5 +88,112 @@ impl Memory for StackMemory {
         }
         // SAFETY: within the stack between its pointer and its top, which is mapped while the thread runs, or on pages that were just readable.
         Some(unsafe { core::ptr::read_unaligned(address as *const u64) })
+    }
+
+    #[inline]
+    fn slot(&self, address: u64) -> Option<Slot> {
+        let number = u32::try_from(address.wrapping_sub(self.slots_from)).ok()?;
+        (self.is_known(address) && number & TOP != 0).then_some(Slot(number))
+    }
+
+    #[inline]
+    fn read_slot(&mut self, Slot(number): Slot) -> Option<u64> {
+        // SAFETY: within the stack between its pointer and its top, which is mapped while the thread runs.
+        self.has(number).then(|| unsafe { self.word(number) })
+    }
+
+    /// Four frames at a time.
+    #[inline]
+    fn unchanged(&mut self, words: &[Words]) -> usize {
+        let (rest, fours) = words.as_rchunks::<4>();
+        let mut unchanged = 0;
+        for four in fours.iter().rev() {
+            // Both numbers of a pair are compared at once: with the highest bits set, a subtraction in the one half never borrows from the other.
+            let numbered =
+                four.iter().fold(TOPS, |all, words| all & words.slots & words.slots.wrapping_sub(self.lowest));
+            let same = self.span != 0
+                && numbered & TOPS == TOPS
+                && four.iter().all(|words| {
+                    // SAFETY: both numbers are of words between the stack's pointer and its top.
+                    let read = unsafe { [self.word(words.slots as u32), self.word((words.slots >> 32) as u32)] };
+                    read == [words.return_word, words.fp_word]
+                });
+            if !same {
+                return unchanged + four.iter().rev().take_while(|words| words.hold(self)).count();
+            }
+            unchanged += 4;
+        }
+        unchanged + rest.iter().rev().take_while(|words| words.hold(self)).count()
+    }
+}
+
+/// The highest bit of a slot's number, and of a pair of them.
+const TOP: u32 = 1 << 31;
+const TOPS: u64 = (TOP as u64) << 32 | TOP as u64;
+
+impl StackMemory {
+    /// Whether the word with this number lies between the stack's pointer and its top.
+    #[inline]
+    fn has(&self, number: u32) -> bool {
+        self.span != 0 && number & TOP != 0 && number & !TOP >= self.lowest as u32
+    }
+
+    /// # Safety
+    /// The word is one that the memory [has](Self::has).
+    #[inline]
+    unsafe fn word(&self, number: u32) -> u64 {
+        // SAFETY: as the caller promises.
+        unsafe { core::ptr::read_unaligned(self.slots_from.wrapping_add(u64::from(number)) as *const u64) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_has_a_number_from_the_stack_pointer_to_the_top_and_nowhere_else() {
+        let stack: [u64; 8] = core::array::from_fn(|i| i as u64 * 3);
+        let low = stack.as_ptr() as u64;
+        let bounds = Bounds { low, high: low + 64 };
+        let mut memory = StackMemory::new(bounds, low + 16);
+        for i in 2..8 {
+            let slot = memory.slot(low + i * 8).unwrap();
+            assert_eq!(memory.read_slot(slot), Some(i * 3));
+        }
+        assert_eq!([memory.slot(low + 8), memory.slot(low + 57), memory.slot(low + 64)], [None; 3]);
+        // A later walk that begins nearer to the leaf numbers them alike; one that begins nearer to the root does not read them.
+        let slot = memory.slot(low + 16).unwrap();
+        assert_eq!(StackMemory::new(bounds, low).slot(low + 16), Some(slot));
+        assert_eq!(StackMemory::new(bounds, low + 24).read_slot(slot), None);
+        assert_eq!(StackMemory::new(bounds, low + 128).read_slot(slot), None, "on another stack");
+        assert_eq!([0, 1, TOP - 1, TOP].map(|number| memory.read_slot(Slot(number))), [None; 4]);
+        let last = memory.slot(low + 56).unwrap();
+        assert_eq!(last, Slot(u32::MAX));
+        assert_eq!(StackMemory::new(Bounds::default(), low).read_slot(last), None, "no stack is known");
+    }
+
+    #[test]
+    fn words_are_compared_up_to_the_first_that_changed() {
+        let mut stack: [u64; 40] = core::array::from_fn(|i| i as u64);
+        let low = stack.as_ptr() as u64;
+        let bounds = Bounds { low, high: low + 320 };
+        let memory = StackMemory::new(bounds, low);
+        let at = |i: u64| u64::from(memory.slot(low + i * 8).unwrap().0);
+        // Root first.
+        let words: [Words; 20] = core::array::from_fn(|i| {
+            let word = 2 * (19 - i as u64);
+            Words { slots: at(word + 1) << 32 | at(word), return_word: word, fp_word: word + 1 }
+        });
+        assert_eq!(StackMemory::new(bounds, low).unchanged(&words), 20);
+        for (changed, word) in core::hint::black_box(&mut stack).iter_mut().enumerate() {
+            let was = core::mem::replace(core::hint::black_box(word), u64::MAX);
+            assert_eq!(StackMemory::new(bounds, low).unchanged(&words), changed / 2);
+            *core::hint::black_box(word) = was;
+        }
+        // From the tenth frame on only what is not below the stack pointer is compared at all.
+        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words), 0);
+        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words[..10]), 10);
+        assert_eq!(StackMemory::new(bounds, low).unchanged(&[Words::default(); 9]), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use crate::{FrameAddress, Memory, Rule, Rules, Step, Truncated, Unwind, Walker};
+use crate::{FrameAddress, Memory, Rule, Rules, Slot, Step, Truncated, Unwind, Walker};
 
 /// Words from an address on; nothing else can be read.
 pub(crate) struct Stack<'a>(pub(crate) u64, pub(crate) &'a [u64]);
@@ -16,6 +16,15 @@ impl Memory for Stack<'_> {
             *byte = bytes(from.checked_add(i)? / 8)?[(from + i) % 8];
         }
         Some(u64::from_le_bytes(read))
+    }
+
+    // Stacks of tests lie below two GiB: the number is the address.
+    fn slot(&self, address: u64) -> Option<Slot> {
+        u32::try_from(address).ok().filter(|slot| *slot < 1 << 31).map(|slot| Slot(1 << 31 | slot))
+    }
+
+    fn read_slot(&mut self, Slot(slot): Slot) -> Option<u64> {
+        self.read(u64::from(slot.checked_sub(1 << 31)?))
     }
 }
 

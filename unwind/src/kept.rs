@@ -6,7 +6,7 @@
 //!
 //! What rules say about an address must not change in between; whoever changes that (an object was loaded or closed) drops what was kept.
 
-use crate::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Truncated, Unwind};
+use crate::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Slot, Truncated, Unwind};
 
 /// One frame of a kept walk.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct KeptFrame<G, T> {
 enum Check {
     /// By comparing its words.
     Words,
-    /// By stepping again: its rule reads more than these words, or it is where an incomplete walk ended.
+    /// By stepping again: its rule reads more than these words, or they lie on another stack, or it is where an incomplete walk ended.
     Step,
     /// Not at all: its rule says that it is the root, whatever memory holds.
     Root,
@@ -33,17 +33,27 @@ enum Check {
 
 /// The words that were read for a frame's caller. Apart from the frames, since comparing them is all that most frames ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Words {
-    return_slot: u64,
-    return_word: u64,
-    /// The return address's again, if the caller's frame pointer was not read from memory.
-    fp_slot: u64,
-    fp_word: u64,
+    /// Where they are: the return address's [`Slot`] in the lower half; in the upper half that of the caller's frame pointer, or the return address's again if that was not
+    /// read from memory. Zero if they are not to be compared.
+    pub slots: u64,
+    /// The return address.
+    pub return_word: u64,
+    /// The caller's frame pointer.
+    pub fp_word: u64,
 }
 
 impl Words {
-    /// Slots that cannot be read: a comparison fails, and the frame's check is looked at.
-    const NONE: Self = Self { return_slot: 0, return_word: 0, fp_slot: 0, fp_word: 0 };
+    /// A comparison fails, and the frame's check is looked at.
+    const NONE: Self = Self { slots: 0, return_word: 0, fp_word: 0 };
+
+    /// Whether they still are what memory holds.
+    #[inline]
+    pub fn hold(&self, memory: &mut (impl Memory + ?Sized)) -> bool {
+        let [return_slot, fp_slot] = [Slot(self.slots as u32), Slot((self.slots >> 32) as u32)];
+        memory.read_slot(return_slot) == Some(self.return_word) && memory.read_slot(fp_slot) == Some(self.fp_word)
+    }
 }
 
 /// What is kept, in memory of the caller: both slices have the same length.
@@ -208,10 +218,11 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
         {
             // The words themselves: where return addresses are signed, the caller's address is not what memory holds.
             let fp_slot = slots.frame_pointer.unwrap_or(return_slot);
-            if let (Some(return_word), Some(fp_word), Some(words)) =
-                (self.memory.read(return_slot), self.memory.read(fp_slot), self.words.get_mut(self.room))
+            let numbers = self.memory.slot(return_slot).zip(self.memory.slot(fp_slot));
+            if let (Some((Slot(at), Slot(fp_at))), Some(return_word), Some(fp_word), Some(words)) =
+                (numbers, self.memory.read(return_slot), self.memory.read(fp_slot), self.words.get_mut(self.room))
             {
-                *words = Words { return_slot, return_word, fp_slot, fp_word };
+                *words = Words { slots: u64::from(fp_at) << 32 | u64::from(at), return_word, fp_word };
                 frame.check = Check::Words;
             }
         }
@@ -223,11 +234,7 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     fn verify(&mut self) -> Option<Verified> {
         let mut index = self.kept;
         loop {
-            let unchanged = self.words.get(..index)?.iter().rev().take_while(|words| {
-                self.memory.read(words.return_slot) == Some(words.return_word)
-                    && self.memory.read(words.fp_slot) == Some(words.fp_word)
-            });
-            index = index.wrapping_sub(unchanged.count());
+            index = index.wrapping_sub(self.memory.unchanged(self.words.get(..index)?));
             let i = index.checked_sub(1)?;
             match self.frames.get(i)?.check {
                 Check::Words => return Some(Verified::Until(i)),

@@ -1,15 +1,53 @@
+use crate::kept::Words;
 use crate::{FrameAddress, Rule};
 
 /// Reads the walked stack.
 pub trait Memory {
     /// The eight bytes at `address`, which may be unaligned; `None` if they cannot be read.
     fn read(&mut self, address: u64) -> Option<u64>;
+
+    /// A number for the word at `address`, if it lies where every walk of this stack that begins nearer to the leaf can read it: in the thread's own stack.
+    fn slot(&self, address: u64) -> Option<Slot> {
+        let _ = address;
+        None
+    }
+
+    /// The word with this number, if it is nearer to the root than where this walk began.
+    fn read_slot(&mut self, slot: Slot) -> Option<u64> {
+        let _ = slot;
+        None
+    }
+
+    /// How many of these, from the last on, still are what memory holds.
+    #[inline]
+    fn unchanged(&mut self, words: &[Words]) -> usize {
+        words.iter().rev().take_while(|words| words.hold(self)).count()
+    }
 }
+
+/// The number of a word of a stack; any number whose highest bit is not set is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot(pub u32);
 
 impl<M: Memory + ?Sized> Memory for &mut M {
     #[inline]
     fn read(&mut self, address: u64) -> Option<u64> {
         (**self).read(address)
+    }
+
+    #[inline]
+    fn slot(&self, address: u64) -> Option<Slot> {
+        (**self).slot(address)
+    }
+
+    #[inline]
+    fn read_slot(&mut self, slot: Slot) -> Option<u64> {
+        (**self).read_slot(slot)
+    }
+
+    #[inline]
+    fn unchanged(&mut self, words: &[Words]) -> usize {
+        (**self).unchanged(words)
     }
 }
 

@@ -214,6 +214,38 @@ impl Form {
     }
 }
 
+/// What nearly all rules say: the CFA is `rsp` or `rbp` plus an offset, the caller's `rbp` is where it was or saved at an offset from the CFA, and no signal made the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Common {
+    SpFpSame,
+    SpFpSaved,
+    FpFpSame,
+    FpFpSaved,
+}
+
+impl Common {
+    /// `None` if the rule says something else.
+    #[inline(always)]
+    pub(super) const fn of(rule: Rule) -> Option<Self> {
+        const SAVED: u64 = AT_CFA << FP_KIND_AT;
+        const FROM_SP_SAVED: u64 = SP_OFFSET | SAVED;
+        const FROM_FP_SAVED: u64 = FP_OFFSET | SAVED;
+        match rule.to_bits() & 0xff {
+            SP_OFFSET => Some(Self::SpFpSame),
+            FROM_SP_SAVED => Some(Self::SpFpSaved),
+            FP_OFFSET => Some(Self::FpFpSame),
+            FROM_FP_SAVED => Some(Self::FpFpSaved),
+            _ => None,
+        }
+    }
+}
+
+/// The offsets in such a rule: to the CFA, and from there to the slot of `rbp`.
+#[inline(always)]
+pub(super) const fn common_offsets(rule: Rule) -> (i32, i32) {
+    (Offset::read_signed(rule.to_bits()), OffsetSlot::read_signed(rule.to_bits()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

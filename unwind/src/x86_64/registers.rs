@@ -1,4 +1,5 @@
 use crate::step::{at, by_frame_pointer};
+use crate::x86_64::form::{Common, common_offsets};
 use crate::x86_64::{Base, Cfa, Form, FramePointer};
 use crate::{Caller, FrameAddress, Memory, Rule, Slots, Truncated, Unwind};
 
@@ -22,7 +23,32 @@ impl Registers {
         }
     }
 
-    #[inline]
+    /// The step of nearly every frame. Each kind has code of its own: the processor goes on by predicting the kind, before the rule has come from memory.
+    #[inline(always)]
+    fn step_common<const FROM_FP: bool, const SAVES_FP: bool, M: Memory>(
+        &self,
+        rule: Rule,
+        memory: &mut M,
+    ) -> Option<Caller<Self>> {
+        let (offset, slot) = common_offsets(rule);
+        let cfa = at(if FROM_FP { self.fp? } else { self.sp }, offset);
+        // No frame pointer, no progress, another stack, an unreadable word or the root: the whole truth takes longer.
+        if cfa <= self.sp {
+            return None;
+        }
+        let return_slot = cfa.wrapping_sub(8);
+        let pc = memory.read(return_slot).filter(|pc| *pc != 0)?;
+        let fp_slot = SAVES_FP.then_some(at(cfa, slot));
+        let fp = if SAVES_FP { Some(memory.read(at(cfa, slot))?) } else { self.fp };
+        Some(Caller {
+            registers: Self { pc, sp: cfa, fp },
+            address: FrameAddress::ReturnAddress(pc),
+            slots: Slots { return_address: Some(return_slot), frame_pointer: fp_slot, ..Slots::default() },
+            stack_switch: false,
+        })
+    }
+
+    #[inline(always)]
     fn step_frame<M: Memory>(
         &self,
         (cfa, fp, signal): (Cfa, FramePointer, bool),
@@ -112,6 +138,24 @@ impl Unwind for Registers {
 
     #[inline]
     fn step<M: Memory>(&self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated> {
+        let common = match Common::of(rule) {
+            Some(Common::SpFpSame) => self.step_common::<false, false, M>(rule, memory),
+            Some(Common::SpFpSaved) => self.step_common::<false, true, M>(rule, memory),
+            Some(Common::FpFpSame) => self.step_common::<true, false, M>(rule, memory),
+            Some(Common::FpFpSaved) => self.step_common::<true, true, M>(rule, memory),
+            None => None,
+        };
+        if common.is_some() {
+            return Ok(common);
+        }
+        self.step_rare(rule, memory)
+    }
+}
+
+impl Registers {
+    /// Any rule. Inlined: what is returned by memory would lie on the way from each frame to the next.
+    #[inline(always)]
+    fn step_rare<M: Memory>(self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated> {
         match Form::decode(rule) {
             Form::Frame { cfa, fp, signal } => self.step_frame((cfa, fp, signal), memory),
             Form::Context { sp, fp, pc } => {
