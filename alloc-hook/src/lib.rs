@@ -8,6 +8,8 @@
 
 pub mod family;
 pub mod next;
+#[cfg(feature = "oracle")]
+pub mod oracle;
 pub mod own_heap;
 pub mod record;
 

@@ -152,6 +152,8 @@ fn values_of(
     let (stack, thread) = (inside.state().stack(), inside.state().record_id());
     let (recording, kept) = inside.recording();
     let leaf = kept.capture(recording, (stack, thread), at, registers, Frame::pseudo(Pseudo::Function(function)))?;
+    #[cfg(feature = "oracle")]
+    crate::oracle::compare(recording, stack, at, registers);
     recording.tree.values(leaf, ChunkKind::AllocValues, size_of::<AllocValues>())
 }
 
