@@ -59,7 +59,7 @@ impl<const N: usize> AllRegisters<N> {
         signal: bool,
         memory: &mut impl Memory,
     ) -> Result<Option<Self>, Truncated> {
-        let cfa = self.compute(rules.cfa, memory)?;
+        let cfa = self.compute::<A>(rules.cfa, memory)?;
         let mut caller = Self { known: 0, ..*self };
         for (register, saved) in (0_u16..).zip(rules.registers) {
             let callee_saved = 1_u64.checked_shl(u32::from(register)).is_some_and(|bit| A::CALLEE_SAVED & bit != 0);
@@ -70,7 +70,7 @@ impl<const N: usize> AllRegisters<N> {
                 Saved::Same => self.get(register),
                 Saved::AtCfa(offset) => memory.read(cfa.wrapping_add_signed(i64::from(offset))),
                 Saved::CfaPlus(offset) => Some(cfa.wrapping_add_signed(i64::from(offset))),
-                Saved::At(slot) => self.compute(slot, memory).ok().and_then(|slot| memory.read(slot)),
+                Saved::At(slot) => self.compute::<A>(slot, memory).ok().and_then(|slot| memory.read(slot)),
                 Saved::Register(other) => self.get(other),
             };
             caller.set(register, value);
@@ -90,7 +90,7 @@ impl<const N: usize> AllRegisters<N> {
         Ok(Some(caller))
     }
 
-    fn compute(&self, what: Computed, memory: &mut impl Memory) -> Result<u64, Truncated> {
+    fn compute<A: Compile>(&self, what: Computed, memory: &mut impl Memory) -> Result<u64, Truncated> {
         let at = |register, offset: i32| {
             let value = self.get(register).ok_or(Truncated::UnsupportedRule)?;
             Ok(value.wrapping_add_signed(i64::from(offset)))
@@ -101,8 +101,10 @@ impl<const N: usize> AllRegisters<N> {
                 let loaded = memory.read(at(register, offset)?).ok_or(Truncated::StackUnreadable)?;
                 Ok(loaded.wrapping_add_signed(i64::from(add)))
             }
-            Computed::Plt { register, offset, pushed_from, .. } => {
-                let pushed = self.address.address() & 15 >= u64::from(pushed_from);
+            Computed::Plt { register, offset, ra, pushed_from } => {
+                // Where the column of the return address is no register, it stands for the frame's own address.
+                let own = (ra == A::RA).then_some(self.address.address());
+                let pushed = self.get(ra).or(own).ok_or(Truncated::UnsupportedRule)? & 15 >= u64::from(pushed_from);
                 Ok(at(register, offset)?.wrapping_add(if pushed { 8 } else { 0 }))
             }
             Computed::Unknown => Err(Truncated::UnsupportedRule),

@@ -11,9 +11,14 @@ pub const PERF_TRAMPOLINE: Rule =
 /// The rule where signal handlers return to: the stack pointer is at Linux' `siginfo_t` (128 bytes), then `ucontext_t`.
 pub const SIGNAL_FRAME: Rule = Form::Context { sp: 128 + 432, fp: 128 + 416, pc: 128 + 440, lr: 128 + 424 }.encode();
 
-/// Before the first instruction and after the last.
+/// Where nothing was saved yet, or everything restored.
 const LEAF: Rule =
     Form::Frame { base: Base::StackPointer, cfa: 0, lr: Saved::InRegister, fp: Saved::InRegister, signal: false }
+        .encode();
+
+/// In the head of a procedure linkage table, behind its `stp`.
+const PUSHED: Rule =
+    Form::Frame { base: Base::StackPointer, cfa: 16, lr: Saved::AtCfa(-8), fp: Saved::InRegister, signal: false }
         .encode();
 
 /// Instructions with the bits that count.
@@ -25,21 +30,28 @@ const TRAMPOLINE: Shape<5> =
     [(0xa9bf_7bfd, ALL), (0x9100_03fd, ALL), (0xd63f_0060, ALL), (0xa8c1_7bfd, ALL), (0xd65f_03c0, ALL)];
 /// `mov x8, #139; svc #0`, in the vDSO.
 const SIGNAL_RETURN: Shape<2> = [(0xd280_1168, ALL), (0xd400_0001, ALL)];
+/// `bti c`, in front of code that is jumped to.
+const MARK: Shape<1> = [(0xd503_245f, ALL)];
 /// `adrp x16, page; ldr x17, [x16, slot]; add x16, x16, slot; br x17`, an entry of a procedure linkage table.
 const LINKAGE: Shape<4> =
     [(0x9000_0010, 0x9f00_001f), (0xf940_0211, 0xffc0_03ff), (0x9100_0210, 0xffc0_03ff), (0xd61f_0220, ALL)];
-/// The same behind `bti c`.
-const MARKED_LINKAGE: Shape<4> = [(0xd503_245f, ALL), LINKAGE[0], LINKAGE[1], LINKAGE[2]];
+/// `stp x16, x30, [sp, #-16]!` and the like of an entry: the head of the table, through which functions are bound at their first call.
+const HEAD: Shape<5> = [(0xa9bf_7bf0, ALL), LINKAGE[0], LINKAGE[1], LINKAGE[2], LINKAGE[3]];
+/// `adrp x16, page; add x16, x16, offset; br x16`: linkers put it between a call and a function that is too far away.
+const VENEER: Shape<3> = [LINKAGE[0], LINKAGE[2], (0xd61f_0200, ALL)];
+/// `mov x0, x19; cbnz x0, setcontext; b exit`, behind a `nop` or `bti c`: where the function of a `makecontext` returns to.
+const CONTEXT_RETURN: Shape<3> = [(0xaa13_03e0, ALL), (0xb500_0000, 0xff00_001f), (0x1400_0000, 0xfc00_0000)];
 
-/// The rule for code that no table covers, if it is one of these: an entry of a procedure linkage table, the return from a signal
-/// handler, CPython's perf trampoline.
+/// The rule for code that no table covers, if it is one of these: a procedure linkage table, a jump that a linker made for a far function, the return from a signal
+/// handler or to the start of a context, CPython's perf trampoline.
 ///
 /// `code` reads instructions here. What it cannot read does not match.
 #[cold]
 pub fn rule_from_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<Rule> {
     let pc = address.address();
-    let mut is = |shape: &[(u32, u32)], index: u64| {
-        let start = pc.wrapping_sub(index.wrapping_mul(4));
+    // Whether a piece of this shape begins that many instructions from here.
+    let mut is = |shape: &[(u32, u32)], distance: i64| {
+        let start = pc.wrapping_add_signed(distance.wrapping_mul(4));
         shape.iter().zip((0_u64..).step_by(4)).all(|((bits, mask), offset)| {
             instruction(start.wrapping_add(offset), code).is_some_and(|found| found & mask == *bits)
         })
@@ -48,18 +60,25 @@ pub fn rule_from_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<
         return Some(SIGNAL_FRAME);
     }
     if matches!(address, FrameAddress::ReturnAddress(_)) {
-        return if is(&TRAMPOLINE, 3) { Some(PERF_TRAMPOLINE) } else { None };
+        let root = (0..=1).any(|distance| is(&CONTEXT_RETURN, distance)).then_some(Rule::END_OF_STACK);
+        return if is(&TRAMPOLINE, -3) { Some(PERF_TRAMPOLINE) } else { root };
     }
-    if is(&SIGNAL_RETURN, 1) {
+    if is(&SIGNAL_RETURN, -1) {
         return Some(SIGNAL_FRAME);
     }
-    if is(&TRAMPOLINE, 1) || is(&TRAMPOLINE, 2) || is(&TRAMPOLINE, 3) {
+    if (-3..=-1).any(|distance| is(&TRAMPOLINE, distance)) {
         return Some(PERF_TRAMPOLINE);
     }
+    // Before entries: it ends like one.
+    if (-4..=-1).any(|distance| is(&HEAD, distance)) {
+        return Some(PUSHED);
+    }
     let leaf = is(&TRAMPOLINE, 0)
-        || is(&TRAMPOLINE, 4)
-        || is(&MARKED_LINKAGE, 0)
-        || (0..LINKAGE.len() as u64).any(|index| is(&LINKAGE, index));
+        || is(&TRAMPOLINE, -4)
+        || is(&HEAD, 0)
+        || (-3..=0).any(|distance| is(&LINKAGE, distance))
+        || (-2..=0).any(|distance| is(&VENEER, distance))
+        || (is(&MARK, 0) && (is(&HEAD, 1) || is(&LINKAGE, 1) || is(&VENEER, 1)));
     if leaf { Some(LEAF) } else { None }
 }
 
@@ -99,10 +118,34 @@ mod tests {
     }
 
     #[test]
+    fn the_head_of_a_linkage_table_has_pushed_from_its_second_instruction_on() {
+        let head = [0xa9bf_7bf0, 0x9000_0bd0, 0xf947_fe11, 0x913f_e210, 0xd61f_0220];
+        let (leaf, pushed) = (Some(LEAF), Some(PUSHED));
+        assert_eq!(rules(head, FrameAddress::Instruction), [leaf, pushed, pushed, pushed, pushed]);
+        let marked = [0xd503_245f, 0xa9bf_7bf0, 0x9000_0bd0, 0xf947_fe11, 0x913f_e210, 0xd61f_0220];
+        assert_eq!(rules(marked, FrameAddress::Instruction), [leaf, leaf, pushed, pushed, pushed, pushed]);
+    }
+
+    #[test]
+    fn the_jumps_that_linkers_make_for_far_functions_are_known() {
+        let veneer = [0x9018_0010, 0x9100_0210, 0xd61f_0200];
+        assert_eq!(rules(veneer, FrameAddress::Instruction), [Some(LEAF); 3]);
+        assert_eq!(rules(veneer, FrameAddress::ReturnAddress), [None; 3]);
+    }
+
+    #[test]
     fn the_return_from_a_signal_handler_is_known_by_both_kinds_of_address() {
         let code = SIGNAL_RETURN.map(|(bits, _)| bits);
         assert_eq!(rules(code, FrameAddress::Instruction), [Some(SIGNAL_FRAME); 2]);
         assert_eq!(rules(code, FrameAddress::ReturnAddress), [Some(SIGNAL_FRAME), None]);
+    }
+
+    #[test]
+    fn the_return_to_the_start_of_a_context_is_the_root() {
+        let code = [NOP, 0xaa13_03e0, 0xb5ff_f9c0, 0x17ff_f579];
+        let root = Some(Rule::END_OF_STACK);
+        assert_eq!(rules(code, FrameAddress::ReturnAddress), [root, root, None, None]);
+        assert_eq!(rules(code, FrameAddress::Instruction), [None; 4]);
     }
 
     #[test]

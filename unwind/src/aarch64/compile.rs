@@ -26,13 +26,33 @@ fn frame(row: &Row, signal: bool) -> Option<Form> {
     if lr == aarch64::Saved::Undefined {
         return Some(Form::EndOfStack);
     }
-    let Computed::Register { register, offset } = row.cfa else { return None };
+    let Computed::Register { register, offset: cfa } = row.cfa else { return None };
     let base = match register {
         SP => Base::StackPointer,
         X29 => Base::FramePointer,
         _ => return None,
     };
-    Some(Form::Frame { base, cfa: offset, lr, fp: saved(row.fp)?, signal })
+    let fp = saved(row.fp)?;
+    if lr == RETURN_ADDRESS_ABOVE && base == Base::StackPointer {
+        return Some(resolver(cfa, fp, signal));
+    }
+    Some(Form::Frame { base, cfa, lr, fp, signal })
+}
+
+/// A return address in the caller's frame, where none is saved.
+const RETURN_ADDRESS_ABOVE: aarch64::Saved = aarch64::Saved::AtCfa(8);
+
+/// What glibc's `_dl_runtime_resolve` says of itself leaves out the two words that the head of the linkage table had pushed, `x30` being the upper one.
+fn resolver(cfa: i32, fp: aarch64::Saved, signal: bool) -> Form {
+    const PUSHED: i32 = 16;
+    let cfa = cfa.wrapping_add(PUSHED);
+    // Behind the instruction that pops both, `x30` has it.
+    let lr = if cfa == 0 { aarch64::Saved::InRegister } else { aarch64::Saved::AtCfa(-8) };
+    let fp = match fp {
+        aarch64::Saved::AtCfa(offset) => aarch64::Saved::AtCfa(offset.wrapping_sub(PUSHED)),
+        other => other,
+    };
+    Form::Frame { base: Base::StackPointer, cfa, lr, fp, signal }
 }
 
 fn saved(saved: Saved) -> Option<aarch64::Saved> {

@@ -62,6 +62,10 @@ pub enum Saved {
 const SP_OFFSET: u64 = 4;
 const FP_OFFSET: u64 = 5;
 const CONTEXT: u64 = 6;
+// The same for large frames. They save `x29` and `x30` at their lower end (gcc) or at their upper end (LLVM).
+const SP_LARGE: u64 = 7;
+const FP_LARGE: u64 = 8;
+const SP_LARGE_TOP: u64 = 9;
 
 // Bits 4 and 5: where x29 is; bit 6: x30 was saved; bit 7: made by a signal.
 const FP_KIND_AT: u32 = KIND_BITS;
@@ -72,9 +76,13 @@ const LR_SAVED: u64 = 1 << 6;
 const SIGNAL: u64 = 1 << 7;
 
 // Bits 8 to 47. The slot is x30's, or x29's if only that was saved; they mostly are neighbours, so x29's is counted from x30's.
+// A frame of 1 MiB or more does not fit, nor does a slot 256 KiB from the CFA.
 type CfaOffset = Field<8, 18, 8>;
 type Slot = Field<26, 16, 8>;
 type FpFromLr = Field<42, 6, 8>;
+// 64 MiB; 4 KiB from the base register, or from the CFA if that is the upper end.
+type LargeCfaOffset = Field<8, 24, 8>;
+type LargeSlot = Field<32, 10, 8>;
 type ContextSp = Field<8, 10, 8>;
 type ContextFp = Field<18, 10, 8>;
 type ContextPc = Field<28, 10, 8>;
@@ -104,10 +112,6 @@ impl Form {
                 };
             }
         };
-        let kind = match base {
-            Base::StackPointer => SP_OFFSET,
-            Base::FramePointer => FP_OFFSET,
-        };
         let (fp_kind, slot, fp_from_lr) = match (lr, fp) {
             (Saved::AtCfa(lr), Saved::AtCfa(fp)) => (SAVED, lr as i64, (fp as i64).wrapping_sub(lr as i64)),
             (_, Saved::AtCfa(fp)) => (SAVED, fp as i64, 0),
@@ -116,12 +120,22 @@ impl Form {
             (_, Saved::InRegister) => (IN_REGISTER, 0, 0),
             (_, Saved::Undefined) => (UNDEFINED, 0, 0),
         };
-        let head = kind
-            | (fp_kind << FP_KIND_AT)
+        let head = (fp_kind << FP_KIND_AT)
             | if matches!(lr, Saved::AtCfa(_)) { LR_SAVED } else { 0 }
             | if signal { SIGNAL } else { 0 };
-        match (CfaOffset::signed(cfa as i64), Slot::signed(slot), FpFromLr::signed(fp_from_lr)) {
-            (Some(cfa), Some(slot), Some(fp_from_lr)) => Some(head | cfa | slot | fp_from_lr),
+        let Some(fp_from_lr) = FpFromLr::signed(fp_from_lr) else { return None };
+        let head = head | fp_from_lr;
+        let (kind, large) = match base {
+            Base::StackPointer => (SP_OFFSET, SP_LARGE),
+            Base::FramePointer => (FP_OFFSET, FP_LARGE),
+        };
+        if let (Some(cfa), Some(slot)) = (CfaOffset::signed(cfa as i64), Slot::signed(slot)) {
+            return Some(kind | head | cfa | slot);
+        }
+        let Some(large_cfa) = LargeCfaOffset::signed(cfa as i64) else { return None };
+        match (base, LargeSlot::signed(slot), LargeSlot::signed(slot.wrapping_add(cfa as i64))) {
+            (Base::StackPointer, Some(slot), _) => Some(SP_LARGE_TOP | head | large_cfa | slot),
+            (_, _, Some(slot)) => Some(large | head | large_cfa | slot),
             _ => None,
         }
     }
@@ -130,9 +144,13 @@ impl Form {
     #[inline]
     pub const fn decode(rule: Rule) -> Self {
         let bits = rule.to_bits();
-        let base = match bits & ((1 << KIND_BITS) - 1) {
-            SP_OFFSET => Base::StackPointer,
-            FP_OFFSET => Base::FramePointer,
+        let (large_cfa, large_slot) = (LargeCfaOffset::read_signed(bits), LargeSlot::read_signed(bits));
+        let (base, cfa, slot) = match bits & ((1 << KIND_BITS) - 1) {
+            SP_OFFSET => (Base::StackPointer, CfaOffset::read_signed(bits), Slot::read_signed(bits)),
+            FP_OFFSET => (Base::FramePointer, CfaOffset::read_signed(bits), Slot::read_signed(bits)),
+            SP_LARGE => (Base::StackPointer, large_cfa, large_slot.wrapping_sub(large_cfa)),
+            FP_LARGE => (Base::FramePointer, large_cfa, large_slot.wrapping_sub(large_cfa)),
+            SP_LARGE_TOP => (Base::StackPointer, large_cfa, large_slot),
             CONTEXT => {
                 let (sp, fp) = (ContextSp::read_unsigned(bits), ContextFp::read_unsigned(bits));
                 return Self::Context {
@@ -147,7 +165,6 @@ impl Form {
             _ if bits == 0 => return Self::None,
             _ => return Self::Unsupported,
         };
-        let slot = Slot::read_signed(bits);
         let lr = if bits & LR_SAVED != 0 { Saved::AtCfa(slot) } else { Saved::InRegister };
         let fp = match (bits >> FP_KIND_AT) & 3 {
             IN_REGISTER => Saved::InRegister,
@@ -155,7 +172,7 @@ impl Form {
             SAVED => Saved::AtCfa(slot.wrapping_add(FpFromLr::read_signed(bits))),
             _ => return Self::Unsupported,
         };
-        Self::Frame { base, cfa: CfaOffset::read_signed(bits), lr, fp, signal: bits & SIGNAL != 0 }
+        Self::Frame { base, cfa, lr, fp, signal: bits & SIGNAL != 0 }
     }
 }
 
@@ -192,9 +209,30 @@ mod tests {
     }
 
     #[test]
+    fn large_frames_survive_packing_if_they_save_registers_near_one_of_their_ends() {
+        let (record, at_cfa) = (|lr| (Saved::AtCfa(lr), Saved::AtCfa(lr - 8)), Saved::AtCfa);
+        for cfa in [0x4_0010, 0x10_0000, 0x3ff_fff8] {
+            for (base, (lr, fp)) in [
+                (Base::StackPointer, record(8 - cfa)),
+                (Base::FramePointer, record(8 - cfa)),
+                (Base::StackPointer, record(4088 - cfa)),
+                (Base::StackPointer, record(-8)),
+                (Base::StackPointer, record(-4096)),
+                (Base::StackPointer, (Saved::InRegister, at_cfa(-cfa))),
+                (Base::StackPointer, (at_cfa(-cfa), Saved::InRegister)),
+                (Base::StackPointer, (Saved::InRegister, Saved::InRegister)),
+            ] {
+                let form = Form::Frame { base, cfa, lr, fp, signal: false };
+                assert_eq!(Form::decode(form.encode()), form);
+            }
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_unsupported() {
         let frame = |cfa, lr, fp| Form::Frame { base: Base::StackPointer, cfa, lr, fp, signal: false }.encode();
-        assert_eq!(frame(0x10_0000, Saved::InRegister, Saved::InRegister), Rule::UNSUPPORTED);
+        assert_eq!(frame(0x400_0000, Saved::InRegister, Saved::InRegister), Rule::UNSUPPORTED);
+        assert_eq!(frame(0x10_0000, Saved::AtCfa(-0x8000), Saved::InRegister), Rule::UNSUPPORTED);
         assert_eq!(frame(12, Saved::InRegister, Saved::InRegister), Rule::UNSUPPORTED);
         assert_eq!(frame(1024, Saved::AtCfa(-8), Saved::AtCfa(-512)), Rule::UNSUPPORTED);
         assert_eq!(frame(16, Saved::Undefined, Saved::InRegister), Rule::END_OF_STACK);

@@ -136,7 +136,7 @@ impl Unwind for Registers {
         self.sp
     }
 
-    #[inline]
+    #[inline(always)]
     fn step<M: Memory>(&self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated> {
         let common = match Common::of(rule) {
             Some(Common::SpFpSame) => self.step_common::<false, false, M>(rule, memory),
