@@ -3,10 +3,11 @@
 
 use crate::live::{self, Allocation};
 use crate::sampling;
+use capture::rules::InHook;
 use capture::thread::{self, Current, Inside, ThreadState};
 use capture::{modules, region};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use layout::{AllocValues, ChunkKind, Frame, Function, Lost, OBJECTS_FRACTION_BITS, Pseudo};
+use layout::{AllocValues, ChunkKind, Frame, Function, Lost, OBJECTS_FRACTION_BITS, Pseudo, Root};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
@@ -151,7 +152,8 @@ fn values_of(
 ) -> Option<layout::RecordId> {
     let (stack, thread) = (inside.state().stack(), inside.state().record_id());
     let (recording, kept) = inside.recording();
-    let leaf = kept.capture(recording, (stack, thread), at, registers, Frame::pseudo(Pseudo::Function(function)))?;
+    let leaf = Some(Frame::pseudo(Pseudo::Function(function)));
+    let leaf = kept.capture::<InHook>(recording, (stack, thread, Root::Allocs), (at, registers, None), leaf)?;
     #[cfg(feature = "oracle")]
     crate::oracle::compare(recording, stack, at, registers);
     recording.tree.values(leaf, ChunkKind::AllocValues, size_of::<AllocValues>())

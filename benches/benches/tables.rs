@@ -5,7 +5,6 @@ use profile_recorder_benches::figures::{Rounds, is_quick, time};
 use profile_recorder_benches::objects;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use unwind::arch::Registers;
 use unwind::build::{Section, build};
 
@@ -60,30 +59,9 @@ fn files() -> Vec<PathBuf> {
         "" => fs::read_link("/proc/self/exe").unwrap_or_default(),
         path => PathBuf::from(path),
     });
-    let python = "import sysconfig as s; print(s.get_config_var('LIBDIR'))";
     loaded
         // The vDSO has no file.
         .filter(|path| path.is_file())
-        .chain(in_directory(output(Command::new("python3").args(["-c", python])), "", "libpython3."))
-        .chain(in_directory(output(Command::new("rustc").args(["--print", "sysroot"])), "lib", "librustc_driver-"))
+        .chain(objects::large_libraries())
         .collect()
-}
-
-fn output(command: &mut Command) -> Option<PathBuf> {
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim()))
-}
-
-/// The largest shared object whose name begins so: the others are stubs of that name.
-fn in_directory(directory: Option<PathBuf>, below: &str, prefix: &str) -> Option<PathBuf> {
-    let entries = fs::read_dir(directory?.join(below)).ok()?;
-    let names_match = |path: &PathBuf| {
-        path.file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.starts_with(prefix) && name.contains(".so"))
-    };
-    entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(names_match)
-        .max_by_key(|path| fs::metadata(path).map_or(0, |metadata| metadata.len()))
 }

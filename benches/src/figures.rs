@@ -17,6 +17,16 @@ impl Rounds {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
+    /// The longest.
+    pub fn worst(&self) -> f64 {
+        self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// All together.
+    pub fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+
     /// The one in the middle.
     pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();

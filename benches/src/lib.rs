@@ -4,5 +4,6 @@
 
 pub mod figures;
 pub mod objects;
+pub mod recorded;
 pub mod stacks;
 pub mod walkers;

@@ -1,7 +1,10 @@
 //! The objects that this process has loaded, as the dynamic linker lists them: independent of the recorder's own list.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::fs;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use unwind::build::{Section, find_eh_frame};
 
 /// A loaded object with unwind information.
@@ -53,4 +56,61 @@ fn object(info: &libc::dl_phdr_info) -> Option<Object> {
     // SAFETY: the name is a string of the linker's that lives as long as the object.
     let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned();
     Some(Object { path, bias, range: bias + start..bias + end, eh_frame_hdr, eh_frame })
+}
+
+/// Large libraries that may be there: Python's and the Rust compiler's.
+pub fn large_libraries() -> Vec<PathBuf> {
+    let python = "import sysconfig as s; print(s.get_config_var('LIBDIR'))";
+    let python = in_directory(output(Command::new("python3").args(["-c", python])), "", "libpython3.");
+    let rustc = in_directory(output(Command::new("rustc").args(["--print", "sysroot"])), "lib", "librustc_driver-");
+    python.into_iter().chain(rustc).collect()
+}
+
+fn output(command: &mut Command) -> Option<PathBuf> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim()))
+}
+
+/// The largest shared object whose name begins so: the others are stubs of that name.
+fn in_directory(directory: Option<PathBuf>, below: &str, prefix: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory?.join(below)).ok()?;
+    let names_match = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with(prefix) && name.contains(".so"))
+    };
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(names_match)
+        .max_by_key(|path| fs::metadata(path).map_or(0, |metadata| metadata.len()))
+}
+
+/// A library that was opened here.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Of its file.
+    pub bytes: u64,
+    /// Addresses inside of at most two thousand of its functions.
+    pub functions: Vec<u64>,
+}
+
+/// Opens a library for ever. `None` if the linker does not find what it needs.
+pub fn open(path: &Path) -> Option<Opened> {
+    let before = loaded().len();
+    let name = CString::new(path.to_str()?).ok()?;
+    // SAFETY: the name is a string; opening runs the library's constructors, which is what it is for.
+    if unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }.is_null() {
+        return None;
+    }
+    let objects = loaded();
+    let object = objects.iter().skip(before).find(|object| Path::new(&object.path) == path)?;
+    let word = |at: usize| Some(i32::from_le_bytes(object.eh_frame_hdr.bytes.get(at..)?.first_chunk().copied()?));
+    // Version and encodings, `.eh_frame`'s address, the count, then pairs of which the first is a function's start.
+    let count = word(8)? as usize;
+    let step = count.div_ceil(2000).max(1);
+    let functions = (0..count).step_by(step).filter_map(|i| {
+        let start = object.eh_frame_hdr.address.wrapping_add_signed(i64::from(word(12 + 8 * i)?));
+        Some(start + 1)
+    });
+    Some(Opened { bytes: fs::metadata(path).ok()?.len(), functions: functions.collect() })
 }

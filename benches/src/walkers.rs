@@ -151,9 +151,10 @@ impl StackWalker for OursKept {
 
     #[inline(never)]
     fn walk(&mut self, registers: Registers) {
-        let leaf = Frame::pseudo(Pseudo::Function(Function::Malloc));
-        let at = FrameAddress::Instruction(registers.pc);
-        let node = self.kept.capture(&mut self.recording, (self.stack, self.thread), at, registers, leaf);
+        let leaf = Some(Frame::pseudo(Pseudo::Function(Function::Malloc)));
+        let at = (FrameAddress::Instruction(registers.pc), registers, None);
+        let place = (self.stack, self.thread, Root::Allocs);
+        let node = self.kept.capture::<InHandler>(&mut self.recording, place, at, leaf);
         self.node = node.expect("the store has room");
     }
 

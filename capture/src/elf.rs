@@ -49,16 +49,19 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
     if u16_at(&file, 54)? as usize != HEADER {
         return None;
     }
-    let mut table = [[0; HEADER]; MAX_HEADERS];
-    let table = table.get_mut(..count)?;
-    for (i, header) in table.iter_mut().enumerate() {
-        *header = memory.read(base.wrapping_add(offset).wrapping_add((i * HEADER) as u64))?;
+    // Read again for each question: the stack of a host's thread may have no room for a copy.
+    let table = base.wrapping_add(offset)..base.wrapping_add(offset).wrapping_add((count * HEADER) as u64);
+    let table = || {
+        let mut memory = memory;
+        table.clone().step_by(HEADER).filter_map(move |at| memory.read::<HEADER>(at))
+    };
+    if table().count() != count {
+        return None;
     }
-    let table = &*table;
-    let of_type = |wanted| table.iter().map(<[u8; HEADER]>::as_slice).filter(move |h| u32_at(h, 0) == Some(wanted));
+    let of_type = |wanted| table().filter(move |h| u32_at(h, 0) == Some(wanted));
     // The segment with the file's first byte gives the bias.
     let first = of_type(PT_LOAD).find(|h| u64_at(h, 8) == Some(0)).or_else(|| of_type(PT_LOAD).next())?;
-    let bias = base.wrapping_sub(u64_at(first, 16)?.wrapping_sub(u64_at(first, 8)?) & !0xfff);
+    let bias = base.wrapping_sub(u64_at(&first, 16)?.wrapping_sub(u64_at(&first, 8)?) & !0xfff);
     let entry = bias.wrapping_add(u64_at(&file, 24)?);
     let segment = of_type(PT_LOAD).find(|h| {
         let (offset, size) = (u64_at(h, 8).unwrap_or(0) & !0xfff, u64_at(h, 32).unwrap_or(0));
@@ -67,17 +70,17 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
             && u32_at(h, 4).is_some_and(|flags| flags & PF_X != 0)
     });
     let mapping_bias = segment.map_or(bias, |h| {
-        let svma = u64_at(h, 16).unwrap_or(0).wrapping_sub(u64_at(h, 8).unwrap_or(0)).wrapping_add(offset_in_file);
+        let svma = u64_at(&h, 16).unwrap_or(0).wrapping_sub(u64_at(&h, 8).unwrap_or(0)).wrapping_add(offset_in_file);
         start.wrapping_sub(svma)
     });
     let mut headers = Headers { bias, mapping_bias, entry, ..Headers::default() };
     if let Some(h) = of_type(PT_GNU_EH_FRAME).next() {
-        let svma = u64_at(h, 16)?;
+        let svma = u64_at(&h, 16)?;
         headers.eh_frame_hdr = bias.wrapping_add(svma);
-        headers.eh_frame_hdr_length = u64_at(h, 40)?;
+        headers.eh_frame_hdr_length = u64_at(&h, 40)?;
     }
     for note in of_type(PT_NOTE) {
-        if read_build_id(bias.wrapping_add(u64_at(note, 16)?), u64_at(note, 40)?, &mut headers).is_some() {
+        if read_build_id(bias.wrapping_add(u64_at(&note, 16)?), u64_at(&note, 40)?, &mut headers).is_some() {
             break;
         }
     }
@@ -88,7 +91,7 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
             hash = (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
     };
-    table.iter().for_each(|header| mix(header));
+    table().for_each(|header| mix(&header));
     mix(&headers.build_id);
     // A page at most: whoever closed an object may have mapped less there.
     for at in (0..headers.eh_frame_hdr_length.min(1024)).step_by(8) {
@@ -100,25 +103,22 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
 
 fn read_build_id(address: u64, length: u64, headers: &mut Headers) -> Option<()> {
     const NT_GNU_BUILD_ID: u32 = 3;
-    let mut notes = [0; 1024];
-    let notes = notes.get_mut(..(length as usize).min(1024) & !3)?;
     let mut memory = Probed::new();
-    for (word, at) in notes.chunks_exact_mut(4).zip((address..).step_by(4)) {
-        word.copy_from_slice(&memory.read::<4>(at)?);
-    }
-    let mut rest = &*notes;
-    while rest.len() >= 12 {
-        let (name, content, kind) = (u32_at(rest, 0)? as usize, u32_at(rest, 4)? as usize, u32_at(rest, 8)?);
-        let start = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;
-        let end = start.checked_add(content)?;
-        if kind == NT_GNU_BUILD_ID && rest.get(12..16) == Some(b"GNU\0") {
-            let id = rest.get(start..end)?;
-            let length = id.len().min(headers.build_id.len());
-            headers.build_id.get_mut(..length)?.copy_from_slice(id.get(..length)?);
+    let (mut at, end) = (address, address.checked_add(length.min(4096))?);
+    while at.checked_add(12)? <= end {
+        let head: [u8; 12] = memory.read(at)?;
+        let (name, content, kind) = (u32_at(&head, 0)?, u32_at(&head, 4)?, u32_at(&head, 8)?);
+        let start = at.checked_add(12)?.checked_add(u64::from(name).next_multiple_of(4))?;
+        if kind == NT_GNU_BUILD_ID && memory.read(at.checked_add(12)?) == Some(*b"GNU\0") {
+            let length = (content as usize).min(headers.build_id.len());
+            for (byte, at) in headers.build_id.get_mut(..length)?.iter_mut().zip(start..) {
+                let [read] = memory.read(at)?;
+                *byte = read;
+            }
             headers.build_id_length = length;
             return Some(());
         }
-        rest = rest.get(end.checked_next_multiple_of(4)?..)?;
+        at = start.checked_add(u64::from(content).next_multiple_of(4))?;
     }
     None
 }

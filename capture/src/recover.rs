@@ -69,12 +69,23 @@ pub(crate) fn caller<C: Context>(
 }
 
 fn step<C: Context>(at: &All, memory: &mut impl Memory) -> Option<All> {
-    let found = modules::find(at.address.for_lookup());
-    if let Found::Module(module) = found
-        && let Some((rules, signal)) = modules::all_rules(module, at.address.for_lookup())
-    {
-        return at.step::<Registers>(&rules, signal, memory).ok().flatten();
+    match step_described(at, memory) {
+        Some(result) => result,
+        None => step_by_rule::<C>(at, memory),
     }
+}
+
+/// By what the frame information says about all registers; `None` if it says nothing. Not inlined, like the one below: what they need on the stack is much, and shall be gone
+/// when the walk goes on.
+#[inline(never)]
+fn step_described(at: &All, memory: &mut impl Memory) -> Option<Option<All>> {
+    let Found::Module(module) = modules::find(at.address.for_lookup()) else { return None };
+    let (rules, signal) = modules::all_rules(module, at.address.for_lookup())?;
+    Some(at.step::<Registers>(&rules, signal, memory).ok().flatten())
+}
+
+#[inline(never)]
+fn step_by_rule<C: Context>(at: &All, memory: &mut impl Memory) -> Option<All> {
     // Linkage tables keep every register; JIT code, whatever its compiler likes.
     let registers = Registers { pc: at.address.address(), sp: at.get(RSP)?, fp: at.get(RBP) };
     let rule = rules::resolve::<C>(at.address).rule;

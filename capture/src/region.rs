@@ -8,6 +8,7 @@
 //! Publish a record: its *last* field by a Release store of whoever made it -> readers of the file, or Acquire loads.
 #![allow(unsafe_code)]
 
+use crate::mapping::Mapping;
 use crate::syscall::{Errno, File, map, mm, unmap};
 use crate::{clock, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -75,9 +76,11 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     header.period_ns.store(purpose.period_ns, Ordering::Relaxed);
     header.start_realtime_ns.store(clock::realtime_ns(), Ordering::Relaxed);
     header.start_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
-    let mut exe = [0; 4096];
-    let length = syscall::read_link(b"/proc/self/exe\0", &mut exe).map_or(0, <[u8]>::len);
-    store_bytes(&header.exe, &exe);
+    // Not on the stack: a child that nobody announced comes here from wherever it allocates.
+    let mut exe = Mapping::new(4096);
+    let exe = exe.as_mut().map_or(&mut [][..], Mapping::bytes_mut);
+    let length = syscall::read_link(b"/proc/self/exe\0", exe).map_or(0, <[u8]>::len);
+    store_bytes(&header.exe, exe);
     header.exe_length.store(length as u64, Ordering::Relaxed);
     header.magic.store(MAGIC, Ordering::Release);
     BASE.store(base, Ordering::Release);
@@ -172,10 +175,11 @@ fn allocate_blocks(file: &File, offset: u64, length: u64) -> Result<(), Errno> {
     match file.allocate(offset, length) {
         Err(Errno::OPNOTSUPP) => {
             // A file system without fallocate: written zeros have blocks too. Nobody uses this range yet.
-            let zeros = [0; CHUNK];
+            // Not on the stack: a handler's is small.
+            static ZEROS: [u8; CHUNK] = [0; CHUNK];
             let mut at = offset;
             while at < offset + length {
-                at += file.write_at(&zeros, at)? as u64;
+                at += file.write_at(&ZEROS, at)? as u64;
             }
             Ok(())
         }

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::kept::Kept;
+use crate::probed::Probed;
 use crate::region::{self, LogCursor, SharedCursor};
 use crate::stack::Bounds;
 use crate::syscall::{self, map, mm};
@@ -101,6 +102,7 @@ pub struct ThreadState {
     hook: UnsafeCell<Recording>,
     kept: UnsafeCell<Kept>,
     handler: UnsafeCell<Recording>,
+    handler_kept: UnsafeCell<Kept>,
 }
 
 // SAFETY: the cells are used by the owning thread alone, as the module's `Ownership` says; everything else is atomic.
@@ -150,6 +152,22 @@ fn current_slow(word: usize) -> Current {
             register().map_or(Current::Unregistered, Current::Known)
         }
     }
+}
+
+/// Whether the stack that the calling thread runs on has at least so many bytes left. Registers nothing.
+pub fn has_room(bytes: u64) -> bool {
+    let here = 0_u8;
+    let here = &raw const here as u64;
+    let word = tls::get();
+    if word > UNREGISTERED {
+        // SAFETY: such a word is the address of a state, which is never unmapped.
+        let stack = unsafe { &*(word as *const ThreadState) }.stack();
+        if stack.contains(here) {
+            return here - stack.low >= bytes;
+        }
+    }
+    // A stack that is not known ends where nothing can be read.
+    (0..bytes).step_by(4096).chain([bytes]).all(|below| Probed::new().is_readable(here.wrapping_sub(below), 1))
 }
 
 /// Sets the function that gives a child after fork a store of its own, or none. Called in the child before anything is recorded there.
@@ -247,7 +265,10 @@ fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
                 }
             }
             // SAFETY: as above.
-            unsafe { (*state.kept.get()).clear() };
+            unsafe {
+                (*state.kept.get()).clear();
+                (*state.handler_kept.get()).clear();
+            }
             state
         }
         _ => new_state()?,
@@ -435,14 +456,14 @@ impl ThreadState {
         self.inside.load(Ordering::Relaxed) != 0
     }
 
-    /// What the tick handler of this thread uses.
+    /// What the tick handler of this thread uses, and what it keeps from one tick to the next.
     ///
     /// # Safety
     /// Called in the tick handler on this thread, with its signal masked, or while the thread cannot get one.
-    #[allow(clippy::mut_from_ref, reason = "the cell belongs to one context")]
-    pub unsafe fn handler(&self) -> &mut Recording {
-        // SAFETY: one context uses it, as the caller promises.
-        unsafe { &mut *self.handler.get() }
+    #[allow(clippy::mut_from_ref, reason = "the cells belong to one context")]
+    pub unsafe fn handler(&self) -> (&mut Recording, &mut Kept) {
+        // SAFETY: one context uses them, as the caller promises.
+        unsafe { (&mut *self.handler.get(), &mut *self.handler_kept.get()) }
     }
 }
 

@@ -50,6 +50,17 @@ pub fn capture<C: Context>(
     capture_from::<C>(recording, StackMemory::new(stack, registers.sp), at, registers, all);
 }
 
+/// No walk: the leaf alone, below a frame that says that there was no room for one.
+pub fn capture_leaf(recording: &mut Recording, pc: u64) {
+    let module = match modules::find(pc) {
+        modules::Found::Module(module) => module,
+        _ => ModuleIndex::NONE,
+    };
+    recording.depth = 0;
+    push(recording, Frame::instruction(module, pc));
+    push(recording, Frame::pseudo(Pseudo::Truncated(Truncated::NoRoom)));
+}
+
 /// The same for any stack, read by `memory`.
 #[inline]
 pub fn capture_from<C: Context>(

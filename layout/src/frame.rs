@@ -131,6 +131,8 @@ pub enum Truncated {
     TooDeep = 5,
     /// The frame pointer was needed but is not known.
     FramePointerUnknown = 6,
+    /// The handler ran on a stack with too little room left for a walk.
+    NoRoom = 7,
 }
 
 impl Truncated {
@@ -143,6 +145,7 @@ impl Truncated {
             Self::NoProgress => "no progress",
             Self::TooDeep => "too deep",
             Self::FramePointerUnknown => "frame pointer unknown",
+            Self::NoRoom => "no room on the signal stack",
         }
     }
 
@@ -154,6 +157,7 @@ impl Truncated {
             4 => Self::NoProgress,
             5 => Self::TooDeep,
             6 => Self::FramePointerUnknown,
+            7 => Self::NoRoom,
             _ => return None,
         })
     }

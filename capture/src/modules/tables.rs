@@ -17,6 +17,7 @@ use crate::mapping::Mapping;
 use crate::probed::Probed;
 use crate::rules::Context;
 use crate::spin::Spin;
+use crate::thread;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use layout::ModuleIndex;
 use unwind::arch::Registers;
@@ -36,6 +37,9 @@ const PIECE_LOG2: u32 = 16;
 
 /// Addresses that are looked up one by one before the rows of their piece are built: as many as cost about the same.
 const BEFORE_A_PIECE: u32 = 48;
+
+/// Bytes of stack that whoever builds may take: the host's threads and fibers have small ones too.
+const ROOM_TO_BUILD: u64 = 24 << 10;
 
 /// Registers of the host, by DWARF's numbers.
 pub const REGISTERS: usize = 17;
@@ -148,7 +152,7 @@ pub fn lookup<C: Context>(module: ModuleIndex, avma: u64) -> Lookup {
         // A mapping of a part of the file at another place has the rules of the first.
         match header.describe::<Registers>(&mut Probed::new(), svma.wrapping_add(table_bias)) {
             Some(Description::Function { rule, .. }) => {
-                if C::MAY_BUILD {
+                if C::MAY_BUILD && thread::has_room(ROOM_TO_BUILD) {
                     build_piece(entry, header, avma);
                 }
                 return Lookup::Rule(rule);
@@ -170,7 +174,7 @@ pub fn lookup<C: Context>(module: ModuleIndex, avma: u64) -> Lookup {
 pub fn lookup_in_file<C: Context>(module: ModuleIndex, avma: u64) -> InFile {
     let Some(entry) = entry_of(module) else { return InFile::Nothing };
     if entry.file_read.load(Ordering::Acquire) == 0 {
-        if !C::MAY_BUILD {
+        if !C::MAY_BUILD || !thread::has_room(ROOM_TO_BUILD) {
             request_refresh();
             return InFile::NotRead;
         }

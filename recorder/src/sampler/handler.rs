@@ -10,7 +10,9 @@
 #![allow(unsafe_code)]
 
 use capture::modules::All;
+use capture::probed::Probed;
 use capture::rules::InHandler;
+use capture::stack::Bounds;
 use capture::thread::{self, Current, ThreadState};
 use capture::{clock, region, walk};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -181,7 +183,7 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
     // SAFETY: the kernel passes the interrupted context.
-    let interrupted = unsafe { interrupted(context) };
+    let interrupted = unsafe { Interrupted::read(context) };
     if code == libc::SI_TIMER && value >> 32 == MAGIC {
         if CPU.load(Ordering::Acquire)
             && let Current::Known(thread) = thread::current()
@@ -227,18 +229,49 @@ const PLACES: [i32; 16] = [
     libc::REG_R15,
 ];
 
-/// Registers of the interrupted thread: those that walking keeps, and all.
-unsafe fn interrupted(context: *mut libc::c_void) -> (Registers, All) {
-    // SAFETY: the kernel's context of a signal is a ucontext.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let of = |index: i32| registers.get(index as usize).copied().unwrap_or(0) as u64;
-    let pc = of(libc::REG_RIP);
-    let mut all = All::at(FrameAddress::Instruction(pc));
-    for (number, place) in (0..).zip(PLACES) {
-        all.set(number, Some(of(place)));
-    }
-    (Registers { pc, sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }, all)
+/// The interrupted thread.
+struct Interrupted {
+    /// The registers that walking keeps, and all.
+    registers: Registers,
+    all: All,
+    /// Range of the alternate signal stack, if there is one.
+    signal_stack: Bounds,
 }
+
+impl Interrupted {
+    /// # Safety
+    /// `context` is what the kernel passed to a handler.
+    unsafe fn read(context: *mut libc::c_void) -> Self {
+        // SAFETY: the kernel's context of a signal is a ucontext.
+        let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+        let of = |index: i32| context.uc_mcontext.gregs.get(index as usize).copied().unwrap_or(0) as u64;
+        let pc = of(libc::REG_RIP);
+        let mut all = All::at(FrameAddress::Instruction(pc));
+        for (number, place) in (0..).zip(PLACES) {
+            all.set(number, Some(of(place)));
+        }
+        let low = context.uc_stack.ss_sp as u64;
+        let signal_stack = Bounds { low, high: low.saturating_add(context.uc_stack.ss_size as u64) };
+        Self { registers: Registers { pc, sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }, all, signal_stack }
+    }
+
+    /// Bytes left on the stack that the handler runs on.
+    fn room(&self, thread: &ThreadState) -> u64 {
+        let here = &raw const self.registers as u64;
+        match [self.signal_stack, thread.stack()].into_iter().find(|stack| stack.contains(here)) {
+            Some(stack) => here - stack.low,
+            // A stack that the application made itself: it ends where nothing can be read.
+            None if Probed::new().is_readable(here - ROOM_TO_RECOVER, 1) => ROOM_TO_RECOVER,
+            None if Probed::new().is_readable(here - ROOM_TO_WALK, 1) => ROOM_TO_WALK,
+            None => 0,
+        }
+    }
+}
+
+/// Bytes of stack that a walk may take, and one that steps over a frame with all registers. Rust's signal stacks have 8 KiB, of which the kernel's own frame
+/// takes up to half. A test adds up what the functions take.
+const ROOM_TO_WALK: u64 = 3 << 10;
+const ROOM_TO_RECOVER: u64 = 4 << 10;
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
 fn weigh(thread: &ThreadState, slot: usize) -> u64 {
@@ -252,23 +285,19 @@ fn weigh(thread: &ThreadState, slot: usize) -> u64 {
     now.saturating_sub(before)
 }
 
-fn record(
-    thread: &'static ThreadState,
-    (registers, all): &(Registers, All),
-    root: Root,
-    leaf: Option<Frame>,
-    weight_ns: u64,
-) {
+fn record(thread: &'static ThreadState, interrupted: &Interrupted, root: Root, leaf: Option<Frame>, weight_ns: u64) {
     // SAFETY: in the handler, its signal is masked.
-    let recording = unsafe { thread.handler() };
-    walk::capture::<InHandler>(
-        recording,
-        thread.stack(),
-        FrameAddress::Instruction(registers.pc),
-        *registers,
-        Some(all),
-    );
-    let node = walk::intern(recording, root, thread.record_id(), leaf);
+    let (recording, kept) = unsafe { thread.handler() };
+    let (registers, room) = (interrupted.registers, interrupted.room(thread));
+    let node = if room < ROOM_TO_WALK {
+        walk::capture_leaf(recording, registers.pc);
+        walk::intern(recording, root, thread.record_id(), leaf)
+    } else {
+        let all = (room >= ROOM_TO_RECOVER).then_some(&interrupted.all);
+        let place = (thread.stack(), thread.record_id(), root);
+        let at = FrameAddress::Instruction(registers.pc);
+        kept.capture::<InHandler>(recording, place, (at, registers, all), leaf)
+    };
     let Some(node) = node.filter(|node| recording.tree.add_time(*node, 1, weight_ns)) else {
         region::lose(Lost::TimeStoreFull, 1, weight_ns);
         return;
@@ -292,7 +321,7 @@ fn account(thread: &ThreadState, weight_ns: u64) {
 /// Called while the signal is blocked on the calling thread, whose tree this is.
 pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns: u64) {
     // SAFETY: its signal is blocked.
-    let recording = unsafe { thread.handler() };
+    let (recording, _) = unsafe { thread.handler() };
     recording.tree.add_time(node, 0, weight_ns);
     account(thread, weight_ns);
 }

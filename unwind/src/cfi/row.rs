@@ -36,7 +36,7 @@ impl Saved {
 pub(crate) trait CallerRules: Copy {
     /// Before the first instruction.
     const EMPTY: Self;
-    /// Room for states that are remembered at once. Compilers need two.
+    /// Room for states that are remembered at once.
     type Remembered: AsMut<[Self]>;
 
     fn nothing_remembered() -> Self::Remembered;
@@ -79,10 +79,10 @@ impl<A> Copy for RowOf<A> {}
 
 impl<A: Compile> CallerRules for RowOf<A> {
     const EMPTY: Self = Self(Row::EMPTY, core::marker::PhantomData);
-    type Remembered = [Self; 12];
+    type Remembered = [Self; 6];
 
     fn nothing_remembered() -> Self::Remembered {
-        [Self::EMPTY; 12]
+        [Self::EMPTY; 6]
     }
 
     #[inline]
@@ -123,11 +123,11 @@ pub struct AllRules<const N: usize> {
 
 impl<const N: usize> CallerRules for AllRules<N> {
     const EMPTY: Self = Self { cfa: Computed::Unknown, registers: [Saved::Unspecified; N] };
-    // One is large, and the stack of a handler is not.
-    type Remembered = [Self; 3];
+    // One is large, and the stack of a handler is not. Compilers never nest them.
+    type Remembered = [Self; 1];
 
     fn nothing_remembered() -> Self::Remembered {
-        [Self::EMPTY; 3]
+        [Self::EMPTY; 1]
     }
 
     fn cfa(&mut self) -> &mut Computed {

@@ -1,0 +1,77 @@
+//! Many threads walking at once: `cargo bench -p profile-recorder-benches --bench threads [-- --quick]`
+//!
+//! Each walks stacks of its own and enters them into its own tree. If warm walks wrote to memory that they share, two threads on two processors would not be twice as fast as one.
+
+use capture::rules::InHandler;
+use capture::stack::{Bounds, StackMemory};
+use capture::thread::{self, Recording};
+use capture::walk;
+use layout::Root;
+use profile_recorder_benches::figures::{Rounds, is_quick};
+use profile_recorder_benches::stacks::descend;
+use profile_recorder_benches::walkers;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use unwind::FrameAddress;
+
+const DEPTH: u32 = 40;
+
+fn main() {
+    let (rounds, length) = if is_quick() { (1, 50) } else { (5, 400) };
+    drop(walkers::all());
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    println!(
+        "Threads walking stacks of {DEPTH} functions and entering them, on {processors} processors: the best of {rounds} rounds.\n"
+    );
+    println!("threads  million walks/s  times one thread");
+    let mut one = None;
+    let mut all: [Rounds; 3] = Default::default();
+    for _ in 0..rounds {
+        for (threads, walks) in [1, processors, 64].into_iter().zip(&mut all) {
+            walks.push(walks_in(threads, Duration::from_millis(length)) as f64 / (length as f64 * 1e3));
+        }
+    }
+    for (threads, walks) in [1, processors, 64].into_iter().zip(&all) {
+        let rate = walks.worst();
+        let one = *one.get_or_insert(rate);
+        println!("{threads:7} {rate:16.2} {:17.2}", rate / one);
+    }
+}
+
+fn walks_in(threads: usize, length: Duration) -> u64 {
+    let (ready, stop, walks) = (Barrier::new(threads + 1), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for number in 0..threads {
+            let (ready, stop, walks) = (&ready, &stop, &walks);
+            scope.spawn(move || {
+                let here = 0_u64;
+                let stack = Bounds::of_current_thread(&raw const here as u64);
+                let record = thread::record_for(number as u32 + 1, b"bench").expect("a store has room");
+                let mut recording = Box::<Recording>::default();
+                let mut walked = 0;
+                let mut walk = |seed: u64, times: u32| {
+                    descend(DEPTH, seed, &mut |registers| {
+                        for _ in 0..times {
+                            let memory = StackMemory::new(stack, registers.sp);
+                            let at = FrameAddress::Instruction(registers.pc);
+                            walk::capture_from::<InHandler>(&mut recording, memory, at, registers, None);
+                            walk::intern(&mut recording, Root::Cpu, record, None);
+                            walked += 1;
+                        }
+                    });
+                };
+                (0..16).for_each(|seed| walk(seed, 1));
+                ready.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    (0..16).for_each(|seed| walk(seed, 10));
+                }
+                walks.fetch_add(walked, Ordering::Relaxed);
+            });
+        }
+        ready.wait();
+        std::thread::sleep(length);
+        stop.store(true, Ordering::Relaxed);
+    });
+    walks.load(Ordering::Relaxed)
+}
