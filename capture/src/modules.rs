@@ -59,9 +59,9 @@ struct Entry {
     eh_frame_hdr_length: AtomicU64,
     /// Tables of parts of its code.
     pieces: AtomicPtr<tables::Directory>,
-    /// Table of what its file alone tells, and whether that was read.
+    /// Table of what its file alone tells, and how far that was read.
     in_file: AtomicPtr<tables::TableMemory>,
-    file_read: AtomicU32,
+    file: AtomicU32,
     own: AtomicU32,
     /// Number of the refresh that listed it last.
     listed: AtomicU32,
@@ -115,20 +115,20 @@ pub fn is_refresh_requested() -> bool {
 pub fn refresh_on_request() {
     if WANTED.swap(0, Ordering::AcqRel) != 0 {
         refresh();
-        prepare(true);
+        prepare(false);
     }
 }
 
-/// Reads what handlers may need and cannot: the files of objects whose frame information cannot be searched in memory. Not in a handler.
+/// Reads what handlers may need and cannot: the files of objects whose frame information cannot be searched in memory, and the main executable's. Not in a handler.
 pub fn prepare_for_handlers() {
-    prepare(false);
+    prepare(true);
 }
 
-fn prepare(every_file: bool) {
+fn prepare(main: bool) {
     let refreshes = REFRESHES.load(Ordering::Relaxed);
     for (i, entry) in entries().iter().enumerate().filter(|(_, e)| e.listed.load(Ordering::Relaxed) == refreshes) {
         // The first one listed is the main executable's.
-        tables::prepare(entry, every_file || i == 0);
+        tables::prepare(entry, main && i == 0);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What several clients share: the sampling thread of a time mode, and the allocation interval in force.
 
-use crate::own;
 use crate::sampler::{self, cpu, wall};
 use crate::session::SessionError;
+use crate::{objects, own};
 use alloc_hook::record;
 use capture::region;
 use capture::tree::Tree;
@@ -127,11 +127,20 @@ fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<(
 /// How often new threads are looked for.
 const RESCAN: Duration = Duration::from_millis(20);
 
+/// A handler can neither notice that an object was closed nor read the list of those that were opened.
+fn look_at_objects() {
+    objects::notice_closed();
+    if capture::modules::is_stale() {
+        capture::modules::request_refresh();
+    }
+    capture::modules::refresh_on_request();
+}
+
 fn sample_cpu(mut timers: cpu::Timers, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         std::thread::park_timeout(RESCAN);
         timers.rescan();
-        capture::modules::refresh_on_request();
+        look_at_objects();
     }
     timers.stop(&mut TREE.lock());
 }
@@ -142,7 +151,7 @@ fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
             watch.tick();
-            capture::modules::refresh_on_request();
+            look_at_objects();
             // Ticks that were missed are not made up for: each look counts the time since the one before.
             next = (next + period).max(Instant::now());
         } else {

@@ -27,6 +27,8 @@ mod log;
 #[cfg(feature = "server")]
 mod mode;
 #[cfg(feature = "server")]
+mod objects;
+#[cfg(feature = "server")]
 mod own;
 #[doc(hidden)]
 pub mod preload;

@@ -44,6 +44,11 @@ const ROOM_TO_BUILD: u64 = 24 << 10;
 /// Registers of the host, by DWARF's numbers.
 pub const REGISTERS: usize = 17;
 
+/// What is known of an object's file: nothing yet, a handler asked for it, all that it tells.
+const UNREAD: u32 = 0;
+const WANTED: u32 = 1;
+const READ: u32 = 2;
+
 /// A table in memory of its own.
 #[repr(C)]
 pub(super) struct TableMemory {
@@ -173,8 +178,9 @@ pub fn lookup<C: Context>(module: ModuleIndex, avma: u64) -> Lookup {
 #[cold]
 pub fn lookup_in_file<C: Context>(module: ModuleIndex, avma: u64) -> InFile {
     let Some(entry) = entry_of(module) else { return InFile::Nothing };
-    if entry.file_read.load(Ordering::Acquire) == 0 {
+    if entry.file.load(Ordering::Acquire) != READ {
         if !C::MAY_BUILD || !thread::has_room(ROOM_TO_BUILD) {
+            let _ = entry.file.compare_exchange(UNREAD, WANTED, Ordering::AcqRel, Ordering::Relaxed);
             request_refresh();
             return InFile::NotRead;
         }
@@ -256,7 +262,7 @@ fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
 #[cold]
 fn read_file(entry: &Entry, needs_eh_frame: bool) {
     let (Some(_held), Some(builder)) = (BUILD.lock(), builder()) else { return };
-    if entry.file_read.load(Ordering::Acquire) != 0 {
+    if entry.file.load(Ordering::Acquire) == READ {
         return;
     }
     let object = Object {
@@ -273,13 +279,17 @@ fn read_file(entry: &Entry, needs_eh_frame: bool) {
             }
         });
     }
-    entry.file_read.store(1, Ordering::Release);
+    entry.file.store(READ, Ordering::Release);
 }
 
-/// Reads the files of objects whose frame information cannot be searched in memory, and of the main executable if asked to: what a handler may need and cannot do.
-pub(super) fn prepare(entry: &Entry, main: bool) {
+/// Reads the file of an object if a handler asked for it, if its frame information cannot be searched in memory, or if told to.
+pub(super) fn prepare(entry: &Entry, always: bool) {
+    let file = entry.file.load(Ordering::Acquire);
+    if file == READ {
+        return;
+    }
     let searchable = header_of(entry).is_some();
-    if (!searchable || main) && entry.file_read.load(Ordering::Acquire) == 0 {
+    if always || file == WANTED || !searchable {
         read_file(entry, !searchable);
     }
 }
@@ -287,7 +297,7 @@ pub(super) fn prepare(entry: &Entry, main: bool) {
 /// Unlinks all tables of an object that went away. Under the refresh lock.
 pub(super) fn retire(entry: &Entry) {
     let Some(_held) = BUILD.lock() else { return };
-    entry.file_read.store(0, Ordering::Release);
+    entry.file.store(UNREAD, Ordering::Release);
     let whole = entry.in_file.swap(core::ptr::null_mut(), Ordering::SeqCst);
     let directory = entry.pieces.swap(core::ptr::null_mut(), Ordering::SeqCst);
     // SAFETY: nobody else retires; what is unlinked here was published once.
