@@ -58,12 +58,13 @@ fn object(info: &libc::dl_phdr_info) -> Option<Object> {
     Some(Object { path, bias, range: bias + start..bias + end, eh_frame_hdr, eh_frame })
 }
 
-/// Large libraries that may be there: Python's and the Rust compiler's.
+/// Large libraries that may be there: Python's, the Rust compiler's and its LLVM.
 pub fn large_libraries() -> Vec<PathBuf> {
     let python = "import sysconfig as s; print(s.get_config_var('LIBDIR'))";
     let python = in_directory(output(Command::new("python3").args(["-c", python])), "", "libpython3.");
-    let rustc = in_directory(output(Command::new("rustc").args(["--print", "sysroot"])), "lib", "librustc_driver-");
-    python.into_iter().chain(rustc).collect()
+    let rustc = output(Command::new("rustc").args(["--print", "sysroot"]));
+    let llvm = in_directory(rustc.clone(), "lib", "libLLVM");
+    python.into_iter().chain(in_directory(rustc, "lib", "librustc_driver-")).chain(llvm).collect()
 }
 
 fn output(command: &mut Command) -> Option<PathBuf> {

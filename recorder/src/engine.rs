@@ -127,12 +127,9 @@ fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<(
 /// How often new threads are looked for.
 const RESCAN: Duration = Duration::from_millis(20);
 
-/// A handler can neither notice that an object was closed nor read the list of those that were opened.
+/// A handler can neither notice that objects were opened or closed nor read the list.
 fn look_at_objects() {
-    objects::notice_closed();
-    if capture::modules::is_stale() {
-        capture::modules::request_refresh();
-    }
+    objects::notice_changes();
     capture::modules::refresh_on_request();
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn prepare(interval_bytes: u64) -> Result<(), SessionError> {
 /// Records on the calling thread until the window is over.
 pub(crate) fn record(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     prepare(start::DEFAULT_ALLOC_INTERVAL)?;
-    objects::notice_closed();
+    objects::notice_changes();
     match request.mode {
         Mode::Cpu | Mode::Wall => time(request, cancel),
         Mode::Allocs | Mode::Heap => allocations(request, cancel),
