@@ -82,7 +82,7 @@ impl<const N: usize> AllRegisters<N> {
             Some(Saved::Unspecified) => self.get(A::RA),
             _ => caller.get(A::RA),
         };
-        let pc = pc.ok_or(Truncated::StackUnreadable)?;
+        let pc = A::code_address(pc.ok_or(Truncated::StackUnreadable)?);
         if pc == 0 {
             return Ok(None);
         }
@@ -109,5 +109,64 @@ impl<const N: usize> AllRegisters<N> {
             }
             Computed::Unknown => Err(Truncated::UnsupportedRule),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cfi::{Computed, Saved};
+    use crate::fake::Stack;
+    use crate::{aarch64, x86_64};
+
+    const X86: usize = 17;
+    const ARM: usize = 32;
+
+    fn x86(registers: &[(u16, u64)]) -> AllRegisters<X86> {
+        let mut all = AllRegisters::at(FrameAddress::Instruction(0x40_0010));
+        registers.iter().for_each(|(register, value)| all.set(*register, Some(*value)));
+        all
+    }
+
+    fn rules<const N: usize>(cfa: Computed, saved: &[(usize, Saved)]) -> AllRules<N> {
+        let mut rules = AllRules { cfa, registers: [Saved::Unspecified; N] };
+        saved.iter().for_each(|(register, saved)| rules.registers[*register] = *saved);
+        rules
+    }
+
+    #[test]
+    fn a_frame_counted_from_rbx_is_left_and_callee_saved_registers_are_restored() {
+        let frame = x86(&[(3, 0x1010), (6, 7), (7, 0x1000), (12, 12), (0, 1)]);
+        let cfa = Computed::Register { register: 3, offset: 24 };
+        let saved = [(16, Saved::AtCfa(-8)), (3, Saved::AtCfa(-24)), (6, Saved::Same)];
+        let stack = Stack(0x1000, &[0, 0, 33, 0, 0x40_0100, 0]);
+        let caller = frame.step::<x86_64::Registers>(&rules(cfa, &saved), false, &mut { stack }).unwrap().unwrap();
+        assert_eq!(caller.address, FrameAddress::ReturnAddress(0x40_0100));
+        assert_eq!([3, 6, 7, 12].map(|register| caller.get(register)), [Some(33), Some(7), Some(0x1028), Some(12)]);
+        assert_eq!(caller.get(0), None, "rax is not the caller's");
+    }
+
+    #[test]
+    fn a_register_that_is_not_known_ends_the_walk_and_so_does_the_root() {
+        let frame = x86(&[(7, 0x1000)]);
+        let mut stack = Stack(0x1000, &[0x40_0100]);
+        let by_r10 = rules(Computed::Register { register: 10, offset: 0 }, &[(16, Saved::AtCfa(-8))]);
+        assert_eq!(frame.step::<x86_64::Registers>(&by_r10, false, &mut stack), Err(Truncated::UnsupportedRule));
+        let by_rsp = |saved| rules(Computed::Register { register: 7, offset: 8 }, &[(16, saved)]);
+        let step = |saved, stack: &mut Stack<'_>| frame.step::<x86_64::Registers>(&by_rsp(saved), false, stack);
+        assert_eq!(step(Saved::Undefined, &mut stack), Ok(None));
+        assert_eq!(step(Saved::AtCfa(-8), &mut Stack(0x1000, &[0])), Ok(None));
+        assert_eq!(step(Saved::AtCfa(80), &mut stack), Err(Truncated::StackUnreadable));
+    }
+
+    #[test]
+    fn the_signature_of_a_saved_link_register_is_no_part_of_the_address() {
+        let mut frame = AllRegisters::<ARM>::at(FrameAddress::Instruction(0x40_0010));
+        frame.set(31, Some(0x1000));
+        let cfa = Computed::Register { register: 31, offset: 16 };
+        let saved = rules(cfa, &[(30, Saved::AtCfa(-8))]);
+        let mut stack = Stack(0x1000, &[0, 0x0035_0000_0040_1234]);
+        let caller = frame.step::<aarch64::Registers>(&saved, false, &mut stack).unwrap().unwrap();
+        assert_eq!(caller.address, FrameAddress::ReturnAddress(0x40_1234));
     }
 }

@@ -1,4 +1,5 @@
 use crate::Rule;
+use crate::aarch64::registers::strip;
 use crate::aarch64::{self, Base, Form, Registers};
 use crate::cfi::{Compile, Computed, Row, Saved};
 
@@ -12,6 +13,10 @@ impl Compile for Registers {
     const RA: u16 = X30;
     // x19 to x29.
     const CALLEE_SAVED: u64 = 0x7ff << 19;
+
+    fn code_address(word: u64) -> u64 {
+        strip(word)
+    }
 
     fn rule(row: &Row, signal: bool) -> Rule {
         frame(row, signal).map_or(Rule::UNSUPPORTED, Form::encode)
@@ -61,5 +66,44 @@ fn saved(saved: Saved) -> Option<aarch64::Saved> {
         Saved::Undefined => Some(aarch64::Saved::Undefined),
         Saved::AtCfa(offset) => Some(aarch64::Saved::AtCfa(offset)),
         Saved::CfaPlus(_) | Saved::At(_) | Saved::Register(_) | Saved::Unknown => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cfa: i32, ra: Saved) -> Row {
+        Row { cfa: Computed::Register { register: SP, offset: cfa }, ra, ..Row::EMPTY }
+    }
+
+    fn form(cfa: i32, lr: aarch64::Saved) -> Form {
+        Form::Frame { base: Base::StackPointer, cfa, lr, fp: aarch64::Saved::InRegister, signal: false }
+    }
+
+    #[test]
+    fn what_the_linkage_table_pushed_is_added_to_the_frame_of_glibcs_resolver() {
+        // Before, in and behind its frame; then it has popped what the table had pushed.
+        for (described, real) in [(0, 16), (208, 224), (64, 80)] {
+            let rule = Registers::rule(&row(described, Saved::AtCfa(8)), false);
+            assert_eq!(Form::decode(rule), form(real, aarch64::Saved::AtCfa(-8)));
+        }
+        let rule = Registers::rule(&row(-16, Saved::AtCfa(8)), false);
+        assert_eq!(Form::decode(rule), form(0, aarch64::Saved::InRegister));
+    }
+
+    #[test]
+    fn a_frame_counted_from_the_frame_pointer_is_taken_at_its_word() {
+        let described = Row { cfa: Computed::Register { register: X29, offset: 32 }, ..row(0, Saved::AtCfa(8)) };
+        let form = Form::decode(Registers::rule(&described, false));
+        assert!(matches!(form, Form::Frame { base: Base::FramePointer, cfa: 32, lr: aarch64::Saved::AtCfa(8), .. }));
+    }
+
+    #[test]
+    fn registers_that_are_not_kept_are_unsupported() {
+        let elsewhere = Row { cfa: Computed::Register { register: 12, offset: 0 }, ..row(0, Saved::AtCfa(-8)) };
+        for described in [elsewhere, row(0, Saved::Register(15)), row(0, Saved::Unknown)] {
+            assert_eq!(Registers::rule(&described, false), Rule::UNSUPPORTED);
+        }
     }
 }

@@ -16,12 +16,15 @@ pub struct Registers {
 }
 
 /// Bits of an address of code; those above may hold a pointer authentication code.
+///
+/// So many has Linux' usual configuration, also if it has 52 (which are for those who ask for such addresses). A kernel with 39, 42 or 47 on a processor that signs leaves a
+/// part of the code in the address, which then no table covers.
 const ADDRESS_BITS: u32 = 48;
 
 /// A return address without its pointer authentication code.
 ///
 /// Done to all of them: `DW_CFA_AARCH64_negate_ra_state` says where they are signed, but the bits are never part of an address.
-const fn strip(return_address: u64) -> u64 {
+pub(super) const fn strip(return_address: u64) -> u64 {
     return_address & ((1 << ADDRESS_BITS) - 1)
 }
 

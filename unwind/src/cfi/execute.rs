@@ -160,8 +160,8 @@ impl<R: CallerRules> Executor<R> {
                 };
                 rules.set(register, value);
             }
-            // AARCH64_negate_ra_state (SPARC's GNU_window_save): return addresses are stripped of a signature wherever they come from.
-            0x2d => {}
+            // AARCH64_negate_ra_state_with_pc and AARCH64_negate_ra_state: return addresses are stripped of a signature wherever they come from.
+            0x2c | 0x2d => {}
             // GNU_args_size
             0x2e => {
                 cursor.uleb()?;

@@ -156,6 +156,11 @@ pub trait Compile: Unwind {
     /// Registers that a called function leaves as they were, by DWARF's numbers, one bit each.
     const CALLEE_SAVED: u64;
 
+    /// The code address in a word that was a return address: without the signature that some architectures put into its highest bits.
+    fn code_address(word: u64) -> u64 {
+        word
+    }
+
     /// The rule that does what the row says; [`Rule::UNSUPPORTED`] if there is none. `signal`: the description belongs to a
     /// frame that a signal makes.
     fn rule(row: &Row, signal: bool) -> Rule;
