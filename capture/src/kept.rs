@@ -46,7 +46,7 @@ impl Kept {
         leaf: Option<Frame>,
     ) -> Option<RecordId> {
         if C::MAY_BUILD && modules::is_stale() {
-            modules::refresh();
+            modules::refresh_if_stale();
         }
         let generation = modules::generation();
         if self.generation != generation {

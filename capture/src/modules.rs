@@ -7,7 +7,7 @@
 //! another that gets its inode.
 //!
 //! # Orderings
-//! The list is a sequence lock: `SEQUENCE` odd while it is rewritten; readers retry a few times and never wait.
+//! There are two lists, by turns in force and rewritten; `SEQUENCE` is odd meanwhile, and its second bit tells which. A reader that was overtaken twice reads again, and never waits.
 #![allow(unsafe_code)]
 
 use crate::mapping::Mapping;
@@ -70,14 +70,15 @@ struct Entry {
 }
 
 static RANGES: AtomicPtr<Range> = AtomicPtr::new(core::ptr::null_mut());
-static RANGE_COUNT: AtomicUsize = AtomicUsize::new(0);
+static RANGE_COUNTS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 static SEQUENCE: AtomicU32 = AtomicU32::new(0);
 static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(core::ptr::null_mut());
 static ENTRY_COUNT: AtomicUsize = AtomicUsize::new(0);
 static REFRESH: Spin = Spin::new();
 static RECORDS: SharedCursor = SharedCursor::new();
-/// Raised when an object went away: what is known may be wrong.
-static STALE: AtomicU32 = AtomicU32::new(0);
+/// How often an object went away, and how many of these times what is known takes into account: if not all, it may be wrong.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+static CLOSED_KNOWN: AtomicU32 = AtomicU32::new(0);
 /// Number of refreshes so far.
 static REFRESHES: AtomicU32 = AtomicU32::new(0);
 /// Module number of the recorder's own library, if it is one.
@@ -87,24 +88,36 @@ static BY_FILE: [AtomicU32; 512] = [const { AtomicU32::new(0) }; 512];
 
 /// Says that an object may have gone away: the next refresh starts anew.
 pub fn mark_stale() {
-    STALE.store(1, Ordering::Release);
+    CLOSED.fetch_add(1, Ordering::AcqRel);
+    WANTED.fetch_or(AGAIN, Ordering::Release);
 }
 
-/// Whether [`mark_stale`] was called since the last refresh.
+/// Says that this memory was given back: if code was there, the next refresh starts anew.
+pub fn unmapped(start: u64, end: u64) {
+    let listed = list(SEQUENCE.load(Ordering::Acquire));
+    let at = listed.partition_point(|range| range.end.load(Ordering::Relaxed) <= start);
+    if listed.get(at).is_some_and(|range| range.start.load(Ordering::Relaxed) < end) {
+        mark_stale();
+    }
+}
+
+/// Whether [`mark_stale`] was called since a refresh began that is done.
 #[inline]
 pub fn is_stale() -> bool {
-    STALE.load(Ordering::Relaxed) != 0
+    CLOSED.load(Ordering::Relaxed) != CLOSED_KNOWN.load(Ordering::Relaxed)
 }
 
-/// Raised by a handler that came upon code it knows nothing of: somebody outside a handler shall look.
+/// What somebody outside a handler shall do: read the list again, because an object was closed; read also the files that a handler cannot.
 static WANTED: AtomicU32 = AtomicU32::new(0);
+const AGAIN: u32 = 1;
+const FOR_HANDLER: u32 = 2;
 
 /// Asks for [`refresh_on_request`], from a handler.
 pub fn request_refresh() {
-    WANTED.store(1, Ordering::Release);
+    WANTED.fetch_or(FOR_HANDLER, Ordering::Release);
 }
 
-/// Whether a handler asked for a refresh.
+/// Whether a refresh is due, though no stack of an allocation may be walked.
 #[inline(always)]
 pub fn is_refresh_requested() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
@@ -113,9 +126,12 @@ pub fn is_refresh_requested() -> bool {
 /// Reads the list of mappings, and what else a handler asked for. Not in a handler.
 #[cold]
 pub fn refresh_on_request() {
-    if WANTED.swap(0, Ordering::AcqRel) != 0 {
+    let wanted = WANTED.swap(0, Ordering::AcqRel);
+    if wanted & FOR_HANDLER != 0 {
         refresh();
         prepare(false);
+    } else if wanted != 0 {
+        refresh_if_stale();
     }
 }
 
@@ -145,19 +161,27 @@ fn entry_of(module: ModuleIndex) -> Option<&'static Entry> {
     entries().get(usize::from(module.get()).wrapping_sub(1))
 }
 
-fn ranges() -> &'static [Range] {
+/// The list that is in force at an even number of the sequence, with the places behind it, and its length.
+fn ranges(sequence: u32) -> (&'static [Range], &'static AtomicUsize) {
     let base = RANGES.load(Ordering::Acquire);
+    let [first, second] = &RANGE_COUNTS;
     if base.is_null() {
-        return &[];
+        return (&[], first);
     }
-    // SAFETY: the array has MAX_RANGES zeroed entries, all atomic, and is never unmapped.
-    unsafe { core::slice::from_raw_parts(base, MAX_RANGES) }
+    // SAFETY: there are two arrays of MAX_RANGES zeroed entries, all atomic, and they are never unmapped.
+    let (low, high) = unsafe { core::slice::from_raw_parts(base, 2 * MAX_RANGES) }.split_at(MAX_RANGES);
+    if sequence & 2 == 0 { (low, first) } else { (high, second) }
+}
+
+fn list(sequence: u32) -> &'static [Range] {
+    let (ranges, count) = ranges(sequence);
+    ranges.get(..count.load(Ordering::Relaxed)).unwrap_or(ranges)
 }
 
 fn set_up() -> Option<()> {
     if ENTRIES.load(Ordering::Relaxed).is_null() {
         let entries = Mapping::new(MAX_MODULES * size_of::<Entry>())?;
-        let ranges = Mapping::new(MAX_RANGES * size_of::<Range>())?;
+        let ranges = Mapping::new(2 * MAX_RANGES * size_of::<Range>())?;
         RANGES.store(ranges.leak().cast(), Ordering::Release);
         ENTRIES.store(entries.leak().cast(), Ordering::Release);
     }
@@ -183,15 +207,9 @@ pub enum Found {
 
 /// Finds the mapping of an address.
 pub fn find(avma: u64) -> Found {
-    let ranges = ranges();
     for _ in 0..4 {
-        let before = SEQUENCE.load(Ordering::Acquire);
-        if before & 1 != 0 {
-            core::hint::spin_loop();
-            continue;
-        }
-        let count = RANGE_COUNT.load(Ordering::Relaxed).min(ranges.len());
-        let sorted = ranges.get(..count).unwrap_or(&[]);
+        let before = SEQUENCE.load(Ordering::Acquire) & !1;
+        let sorted = list(before);
         let after = sorted.partition_point(|r| r.start.load(Ordering::Relaxed) <= avma);
         let found = match after.checked_sub(1).and_then(|i| sorted.get(i)) {
             Some(range) if avma < range.end.load(Ordering::Relaxed) => match range.module.load(Ordering::Relaxed) {
@@ -202,7 +220,7 @@ pub fn find(avma: u64) -> Found {
             _ => Found::Nowhere,
         };
         fence(Ordering::Acquire);
-        if SEQUENCE.load(Ordering::Relaxed) == before {
+        if SEQUENCE.load(Ordering::Relaxed).wrapping_sub(before) <= 2 {
             return found;
         }
     }
@@ -218,12 +236,28 @@ pub fn is_own(module: ModuleIndex) -> bool {
 /// Reads the list of mappings anew. Not in a handler; waits for another thread that does the same.
 #[cold]
 pub fn refresh() {
-    let Some(_held) = REFRESH.lock() else { return };
+    if let Some(_held) = REFRESH.lock() {
+        refresh_locked();
+    }
+}
+
+/// The same if an object was closed: whoever is under way with it is waited for, and then it is not done again.
+#[cold]
+pub fn refresh_if_stale() {
+    if let Some(_held) = REFRESH.lock()
+        && is_stale()
+    {
+        refresh_locked();
+    }
+}
+
+fn refresh_locked() {
     if set_up().is_none() {
         return;
     }
     // An object that was listed by the refresh before is the same, unless one was closed since.
-    let unchanged = STALE.swap(0, Ordering::AcqRel) == 0;
+    let closed = CLOSED.load(Ordering::Acquire);
+    let unchanged = closed == CLOSED_KNOWN.load(Ordering::Relaxed);
     let this = Refresh { number: REFRESHES.load(Ordering::Relaxed).wrapping_add(1), unchanged };
     let own_code = refresh as *const () as u64;
     let Some(mut scratch) = Mapping::new(MAX_RANGES * 24) else { return };
@@ -248,7 +282,6 @@ pub fn refresh() {
     });
     if !whole {
         // The list could not be read: what was known holds.
-        STALE.fetch_or(u32::from(!unchanged), Ordering::Relaxed);
         return;
     }
     let removed = !unchanged || any_removed(&found);
@@ -259,6 +292,7 @@ pub fn refresh() {
             tables::retire(entry);
         }
     }
+    CLOSED_KNOWN.store(closed, Ordering::Release);
     REFRESHES.store(this.number, Ordering::Relaxed);
     readers::reclaim();
 }
@@ -266,7 +300,7 @@ pub fn refresh() {
 /// Whether a range that was listed is now another, or gone. (One that grew is the same.)
 fn any_removed(found: &Scratch<'_>) -> bool {
     let mut new = (0..found.count).filter_map(|i| found.get(i)).peekable();
-    ranges().iter().take(RANGE_COUNT.load(Ordering::Relaxed)).any(|old| {
+    list(SEQUENCE.load(Ordering::Relaxed)).iter().any(|old| {
         let (start, end) = (old.start.load(Ordering::Relaxed), old.end.load(Ordering::Relaxed));
         while new.next_if(|[_, new_end, _]| *new_end <= start).is_some() {}
         let module = u64::from(old.module.load(Ordering::Relaxed));
@@ -297,16 +331,17 @@ impl Scratch<'_> {
 }
 
 fn publish_ranges(found: &Scratch<'_>) {
-    SEQUENCE.fetch_add(1, Ordering::AcqRel);
+    let next = SEQUENCE.fetch_add(1, Ordering::AcqRel).wrapping_add(2);
     fence(Ordering::Release);
-    for (i, range) in ranges().iter().take(found.count).enumerate() {
+    let (ranges, count) = ranges(next);
+    for (i, range) in ranges.iter().take(found.count).enumerate() {
         if let Some([start, end, module]) = found.get(i) {
             range.start.store(start, Ordering::Relaxed);
             range.end.store(end, Ordering::Relaxed);
             range.module.store(module as u32, Ordering::Relaxed);
         }
     }
-    RANGE_COUNT.store(found.count, Ordering::Relaxed);
+    count.store(found.count, Ordering::Relaxed);
     SEQUENCE.fetch_add(1, Ordering::Release);
 }
 
@@ -410,9 +445,9 @@ pub fn rewrite_records() {
     REFRESH.reset();
     tables::reset_in_child();
     RECORDS.reset();
-    // A refresh that was cut short by the fork leaves the sequence odd.
+    // A refresh that was cut short by the fork leaves the sequence odd, and the list before it whole.
     let sequence = SEQUENCE.load(Ordering::Relaxed);
-    SEQUENCE.store(sequence.wrapping_add(sequence & 1), Ordering::Release);
+    SEQUENCE.store(sequence & !1, Ordering::Release);
     maps::each(|line| {
         if !line.executable {
             return true;

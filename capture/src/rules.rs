@@ -11,7 +11,7 @@ use crate::modules::{self, Found, Gap, InFile, Lookup};
 use crate::probed::Probed;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use layout::ModuleIndex;
-use unwind::arch::rule_from_code;
+use unwind::arch::{rule_from_code, rule_without_frame};
 use unwind::{FrameAddress, Rule};
 
 const SLOTS_LOG2: u32 = 16;
@@ -23,8 +23,8 @@ struct Slot {
 }
 
 static CACHE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
-/// Pages that were in no mapping, each with a count of how often that was asked since.
-static NOWHERE: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+/// Pages that were in no mapping, each with a count of how often that was asked since: by handlers, whose wish another thread may not have fulfilled yet, and by others.
+static NOWHERE: [[AtomicU64; 64]; 2] = [const { [const { AtomicU64::new(0) }; 64] }; 2];
 
 /// Where a lookup happens, and so what it may do. A type, so that a handler's code does not even contain what it may not do.
 pub trait Context: Copy {
@@ -111,12 +111,12 @@ fn resolve_slow<C: Context>(at: FrameAddress) -> Resolved {
             }
             Found::Anonymous => {
                 // Code of a JIT compiler keeps a chain of frame pointers, or is one of the shapes that are known.
-                let rule = rule_from_code(at, &mut Probed::new()).unwrap_or(Rule::NONE);
-                let resolved = Resolved { rule, module: ModuleIndex::NONE };
-                remember(address, resolved, generation);
-                return resolved;
+                let rule =
+                    rule_from_code(at, &mut Probed::new()).or_else(|| rule_without_frame(at, &mut Probed::new()));
+                // Not remembered: other code may be made in its place without a word to anybody.
+                return Resolved { rule: rule.unwrap_or(Rule::NONE), module: ModuleIndex::NONE };
             }
-            Found::Nowhere if attempt == 0 && worth_a_refresh(address) => {
+            Found::Nowhere if attempt == 0 && worth_a_refresh::<C>(address) => {
                 if !C::MAY_BUILD {
                     modules::request_refresh();
                     break;
@@ -149,6 +149,10 @@ fn rule_in_module<C: Context>(module: ModuleIndex, at: FrameAddress) -> (Rule, b
         Lookup::Rule(rule) => return (rule, true),
         Lookup::Gap(gap) => gap,
     };
+    // Linkers describe neither every procedure linkage table nor the first instructions of a program.
+    if let Some(rule) = rule_from_code(at, &mut Probed::new()) {
+        return (rule, true);
+    }
     // No call ends before the first byte of a function that follows a gap: the address was put there, as the root of a coroutine.
     if gap == Gap::Small
         && matches!(at, FrameAddress::ReturnAddress(_))
@@ -156,12 +160,8 @@ fn rule_in_module<C: Context>(module: ModuleIndex, at: FrameAddress) -> (Rule, b
     {
         return (rule, true);
     }
-    // Linkers describe neither every procedure linkage table nor the first instructions of a program.
-    if let Some(rule) = rule_from_code(at, &mut Probed::new()) {
-        return (rule, true);
-    }
     let silent = match gap {
-        Gap::Generated => Rule::NONE,
+        Gap::Generated => rule_without_frame(at, &mut Probed::new()).unwrap_or(Rule::NONE),
         Gap::Small => Rule::NO_TABLE,
     };
     match modules::lookup_in_file::<C>(module, at.for_lookup()) {
@@ -172,11 +172,13 @@ fn rule_in_module<C: Context>(module: ModuleIndex, at: FrameAddress) -> (Rule, b
 }
 
 /// Whether an address in no known mapping may belong to an object that was loaded since: yes, unless it was asked for lately.
-fn worth_a_refresh(address: u64) -> bool {
+fn worth_a_refresh<C: Context>(address: u64) -> bool {
     const USES: u64 = 0xfff;
     let page = address & !USES;
     let index = (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
-    let Some(cell) = NOWHERE.get(index as usize) else { return false };
+    let Some(cell) = NOWHERE.get(usize::from(C::MAY_BUILD)).and_then(|pages| pages.get(index as usize)) else {
+        return false;
+    };
     let seen = cell.load(Ordering::Relaxed);
     if seen & !USES == page && seen & USES != USES {
         cell.store(seen + 1, Ordering::Relaxed);
@@ -188,6 +190,8 @@ fn worth_a_refresh(address: u64) -> bool {
 
 /// Forgets everything, when a mapping went away.
 pub fn clear() {
+    // Where it was, another may be next.
+    NOWHERE.iter().flatten().for_each(|page| page.store(0, Ordering::Relaxed));
     let base = CACHE.load(Ordering::Acquire);
     if base.is_null() {
         return;

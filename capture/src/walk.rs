@@ -45,7 +45,7 @@ pub fn capture<C: Context>(
     all: Option<&All>,
 ) {
     if C::MAY_BUILD && modules::is_stale() {
-        modules::refresh();
+        modules::refresh_if_stale();
     }
     capture_from::<C>(recording, StackMemory::new(stack, registers.sp), at, registers, all);
 }
@@ -108,7 +108,7 @@ pub fn capture_deriving<M: Memory>(
     mut derive: impl FnMut(&Registers, &mut M) -> Option<u64>,
 ) {
     if modules::is_stale() {
-        modules::refresh();
+        modules::refresh_if_stale();
     }
     recording.depth = 0;
     let at = FrameAddress::Instruction(registers.pc);

@@ -91,6 +91,19 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     result
 }
 
+/// `munmap` of the C library: code that was generated there is no more.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
+    // SAFETY: as the host calls it; the C library's own does no more than this.
+    let result = unsafe { libc::syscall(libc::SYS_munmap, address, length) };
+    let start = address as u64;
+    preload::memory_unmapped(start, start.wrapping_add(length as u64));
+    result as c_int
+}
+
 mod signal;
 mod thread;
 pub use signal::{sigaction, signal};

@@ -121,6 +121,13 @@ pub fn object_closed() {
     capture::modules::mark_stale();
 }
 
+/// Memory was given back.
+pub fn memory_unmapped(start: u64, end: u64) {
+    if RECORDED.load(Ordering::Relaxed) {
+        capture::modules::unmapped(start, end);
+    }
+}
+
 /// `sigaction`, as the application means it; `real` is the C library's.
 ///
 /// # Safety

@@ -80,7 +80,7 @@ fn table_of(path: &str, wanted: &Object) -> Option<OwnedTable> {
     };
     let eh_frame = section(".eh_frame").filter(|_| wanted.needs_eh_frame);
     let eh_frame = eh_frame.and_then(|section| Some((section.data().ok()?, section.address())));
-    let debug_frame = section(".debug_frame").and_then(|section| {
+    let debug_frame = section(".debug_frame").or_else(|| section(".zdebug_frame")).and_then(|section| {
         let data = section.compressed_data().ok()?;
         match data.format {
             object::CompressionFormat::None => Some(data.data.to_vec()),

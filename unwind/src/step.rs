@@ -119,14 +119,25 @@ const LOWEST_CODE: u64 = 4096;
 /// A step along the chain of frame pointers, for code without tables: both architectures keep the caller's frame pointer
 /// at the frame pointer and the return address in the next word.
 ///
-/// Returns the caller's frame pointer, return address and stack pointer if the chain is plausible.
+/// Returns the caller's frame pointer, return address and stack pointer if the chain is plausible: the return address lies in memory, and the caller's frame pointer is nearer to the
+/// root. A caller with tables may keep anything in that register; then the eight bytes before the return address have to end with a call.
 #[inline(never)]
-pub(crate) fn by_frame_pointer<M: Memory>(sp: u64, fp: Option<u64>, memory: &mut M) -> Option<Chained> {
+pub(crate) fn by_frame_pointer<M: Memory>(
+    sp: u64,
+    fp: Option<u64>,
+    memory: &mut M,
+    strip: fn(u64) -> u64,
+    ends_with_call: fn(u64) -> bool,
+) -> Option<Chained> {
     let slot = fp.filter(|fp| fp % 8 == 0 && *fp >= sp)?;
     let return_slot = slot.checked_add(8)?;
     let cfa = slot.checked_add(16)?;
-    let fp = memory.read(slot).filter(|saved| *saved == 0 || *saved > slot)?;
+    let fp = memory.read(slot)?;
     let return_address = memory.read(return_slot).filter(|address| *address >= LOWEST_CODE)?;
+    let before = memory.read(strip(return_address).wrapping_sub(8))?;
+    if fp != 0 && fp <= slot && !ends_with_call(before) {
+        return None;
+    }
     Some(Chained { slot, return_slot, cfa, fp, return_address })
 }
 

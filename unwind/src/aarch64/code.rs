@@ -82,6 +82,27 @@ pub fn rule_from_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<
     if leaf { Some(LEAF) } else { None }
 }
 
+/// The rule at an instruction where code that keeps a frame pointer has its caller's: its first two, `stp x29, x30, [sp, #-n]!; mov x29, sp`, and its last, `ret`.
+#[cold]
+pub fn rule_without_frame<M: Memory>(address: FrameAddress, code: &mut M) -> Option<Rule> {
+    const PUSH: (u32, u32) = (0xa9a0_7bfd, 0xffe0_7fff);
+    const FRAME_POINTER: u32 = 0x9100_03fd;
+    const RETURN: u32 = 0xd65f_03c0;
+    if matches!(address, FrameAddress::ReturnAddress(_)) {
+        return None;
+    }
+    let is_push = |found: u32| found & PUSH.1 == PUSH.0;
+    let here = instruction(address.address(), code)?;
+    if here == RETURN || is_push(here) {
+        return Some(LEAF);
+    }
+    let before = instruction(address.address().wrapping_sub(4), code).filter(|before| is_push(*before))?;
+    // Seven bits, in units of eight bytes, negative.
+    let size = (128_i32).wrapping_sub((before >> 15 & 0x7f) as i32).wrapping_mul(8);
+    let (lr, fp) = (Saved::AtCfa(8_i32.wrapping_sub(size)), Saved::AtCfa(size.wrapping_neg()));
+    (here == FRAME_POINTER).then(|| Form::Frame { base: Base::StackPointer, cfa: size, lr, fp, signal: false }.encode())
+}
+
 /// One instruction; read with a neighbour, before it if there is none behind it.
 fn instruction<M: Memory>(address: u64, code: &mut M) -> Option<u32> {
     match code.read(address) {

@@ -87,7 +87,7 @@ impl Registers {
 
     #[cold]
     fn step_without_rule<M: Memory>(&self, memory: &mut M) -> Option<Caller<Self>> {
-        let chained = by_frame_pointer(self.sp, self.fp, memory)?;
+        let chained = by_frame_pointer(self.sp, self.fp, memory, strip, ends_with_call)?;
         let pc = strip(chained.return_address);
         Some(Caller {
             registers: Self { pc, sp: chained.cfa, fp: Some(chained.fp), lr: None },
@@ -100,6 +100,12 @@ impl Registers {
             stack_switch: false,
         })
     }
+}
+
+/// Whether the last of these bytes are a call: `bl`, `blr`, or one of its kinds that authenticate the address.
+fn ends_with_call(bytes: u64) -> bool {
+    let instruction = (bytes >> 32) as u32;
+    instruction & 0xfc00_0000 == 0x9400_0000 || instruction & 0xfeff_f000 == 0xd63f_0000
 }
 
 impl Unwind for Registers {

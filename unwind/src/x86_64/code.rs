@@ -20,8 +20,11 @@ const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 
 /// `mov eax, 15; syscall`, as musl has it.
 const SHORT_SIGNAL_RETURN: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
+/// `mov rsp, rbx; mov rdi, [rsp]`: where the function of a `makecontext` returns to. glibc describes it as if the next context were a return address.
+const CONTEXT_RETURN: [u8; 7] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24];
+
 /// The rule for code that no table covers, if it is one of these: an entry of a procedure linkage table (lld describes none), the
-/// return from a signal handler, CPython's perf trampoline.
+/// return from a signal handler or to the start of a context, CPython's perf trampoline.
 ///
 /// `code` reads instructions here. What it cannot read does not match.
 #[cold]
@@ -32,7 +35,10 @@ pub fn rule_from_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<
     }
     match address {
         FrameAddress::ReturnAddress(_) if window.has(-6, &TRAMPOLINE) => Some(PERF_TRAMPOLINE),
-        FrameAddress::ReturnAddress(_) => None,
+        FrameAddress::ReturnAddress(_) => {
+            let start = if window.has(0, ENDBR64) { 4 } else { 0 };
+            window.has(start, &CONTEXT_RETURN).then_some(Rule::END_OF_STACK)
+        }
         FrameAddress::Instruction(_) if window.has(-7, &SIGNAL_RETURN) || window.has(-5, &SHORT_SIGNAL_RETURN) => {
             Some(SIGNAL_FRAME)
         }
@@ -42,6 +48,20 @@ pub fn rule_from_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<
         }
         FrameAddress::Instruction(_) => linkage_table(&window),
     }
+}
+
+/// The rule at an instruction where code that keeps a frame pointer has its caller's: its first two, `push rbp; mov rbp, rsp`, and its last, `ret`.
+#[cold]
+pub fn rule_without_frame<M: Memory>(address: FrameAddress, code: &mut M) -> Option<Rule> {
+    const ENTRY: &[u8] = &[0x55, 0x48, 0x89, 0xe5];
+    if matches!(address, FrameAddress::ReturnAddress(_)) {
+        return None;
+    }
+    let window = Window::around(address.address(), code);
+    if window.has(0, ENTRY) || window.has(0, &[0xc3]) || window.has(0, &[0xc2]) {
+        return Some(frame(8));
+    }
+    window.has(-1, ENTRY).then_some(frame(16))
 }
 
 const PUSH: &[u8] = &[0x68]; // and four bytes
@@ -80,11 +100,15 @@ impl Window {
     const REACH: u64 = 16;
 
     fn around<M: Memory>(address: u64, code: &mut M) -> Self {
-        let mut bytes = [0; 2 * Self::REACH as usize];
-        for (chunk, offset) in bytes.chunks_exact_mut(8).zip((0_u64..).step_by(8)) {
-            let word = code.read(address.wrapping_sub(Self::REACH).wrapping_add(offset)).unwrap_or(0);
+        // By aligned words: one that began on the page before the first of the code could not be read.
+        let from = address.wrapping_sub(Self::REACH);
+        let mut words = [0; 2 * Self::REACH as usize + 8];
+        for (chunk, offset) in words.chunks_exact_mut(8).zip((0_u64..).step_by(8)) {
+            let word = code.read((from & !7).wrapping_add(offset)).unwrap_or(0);
             chunk.copy_from_slice(&word.to_le_bytes());
         }
+        let mut bytes = [0; 2 * Self::REACH as usize];
+        bytes.iter_mut().zip(words.iter().skip((from & 7) as usize)).for_each(|(byte, read)| *byte = *read);
         Self(bytes)
     }
 
@@ -144,10 +168,33 @@ mod tests {
     }
 
     #[test]
+    fn the_start_of_a_context_is_a_root() {
+        let marked: Vec<u8> = [0xf3, 0x0f, 0x1e, 0xfa].into_iter().chain(CONTEXT_RETURN).collect();
+        for code in [&CONTEXT_RETURN[..], &marked] {
+            assert_eq!(rules(code, &[0], FrameAddress::ReturnAddress), [Some(Rule::END_OF_STACK)]);
+            assert_eq!(rules(code, &[0], FrameAddress::Instruction), [None]);
+        }
+    }
+
+    #[test]
     fn the_perf_trampoline_of_cpython_is_known_at_each_instruction() {
         let [outer, inner] = [Some(frame(8)), Some(PERF_TRAMPOLINE)];
         assert_eq!(rules(&TRAMPOLINE, &[0, 4, 6, 10], FrameAddress::Instruction), [outer, inner, inner, outer]);
         assert_eq!(rules(&TRAMPOLINE, &[0, 6], FrameAddress::ReturnAddress), [None, inner]);
+    }
+
+    #[test]
+    fn the_first_and_the_last_instructions_of_a_function_have_no_frame_of_its_own() {
+        let at = |at, address: fn(u64) -> FrameAddress| {
+            let words =
+                [u64::MAX, u64::MAX, u64::from_le_bytes([0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3, 0xcc, 0xcc]), 0, 0, 0];
+            rule_without_frame(address(START + at), &mut Stack(START - 16, &words))
+        };
+        assert_eq!(
+            [0, 1, 4, 5].map(|i| at(i, FrameAddress::Instruction)),
+            [Some(frame(8)), Some(frame(16)), None, Some(frame(8))]
+        );
+        assert_eq!(at(5, FrameAddress::ReturnAddress), None);
     }
 
     #[test]

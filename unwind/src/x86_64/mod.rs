@@ -7,6 +7,6 @@ mod registers;
 #[cfg(test)]
 mod tests;
 
-pub use code::{PERF_TRAMPOLINE, SIGNAL_FRAME, rule_from_code};
+pub use code::{PERF_TRAMPOLINE, SIGNAL_FRAME, rule_from_code, rule_without_frame};
 pub use form::{Base, Cfa, Form, FramePointer};
 pub use registers::Registers;

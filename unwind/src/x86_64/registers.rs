@@ -111,7 +111,7 @@ impl Registers {
 
     #[cold]
     fn step_without_rule<M: Memory>(&self, memory: &mut M) -> Option<Caller<Self>> {
-        let chained = by_frame_pointer(self.sp, self.fp, memory)?;
+        let chained = by_frame_pointer(self.sp, self.fp, memory, |address| address, ends_with_call)?;
         Some(Caller {
             registers: Self { pc: chained.return_address, sp: chained.cfa, fp: Some(chained.fp) },
             address: FrameAddress::ReturnAddress(chained.return_address),
@@ -123,6 +123,13 @@ impl Registers {
             stack_switch: false,
         })
     }
+}
+
+/// Whether the last of these bytes are a call: of an address five bytes away, or through a register or memory in two to seven bytes.
+fn ends_with_call(bytes: u64) -> bool {
+    let bytes = bytes.to_le_bytes();
+    let indirect = |at: usize| matches!(bytes.get(at..), Some([0xff, operand, ..]) if operand & 0x38 == 0x10);
+    bytes[3] == 0xe8 || (1..=6).any(indirect)
 }
 
 impl Unwind for Registers {

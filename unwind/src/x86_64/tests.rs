@@ -147,25 +147,41 @@ fn what_cannot_be_read_or_expressed_is_said() {
 
 #[test]
 fn without_a_rule_a_plausible_chain_of_frame_pointers_is_followed() {
-    let caller = caller(Rule::NONE, Some(SP + 8), &[0, SP + 64, RETURN]);
-    assert_eq!(caller.registers, Registers { pc: RETURN, sp: SP + 24, fp: Some(SP + 64) });
+    // Code that can be read lies behind the stack.
+    let code = SP + 32;
+    let caller = caller(Rule::NONE, Some(SP + 8), &[0, SP + 64, code, 0]);
+    assert_eq!(caller.registers, Registers { pc: code, sp: SP + 24, fp: Some(SP + 64) });
     assert_eq!((caller.slots.return_address, caller.slots.frame_pointer), (Some(SP + 16), Some(SP + 8)));
 }
 
 #[test]
+fn without_a_rule_anything_may_be_in_the_callers_frame_pointer_if_a_call_leads_on() {
+    let relative = u64::from_le_bytes([0, 0, 0, 0xe8, 1, 2, 3, 4]);
+    let indirect =
+        [[0xff, 0xd1, 0], [0xff, 0x55, 8]].map(|call| u64::from_le_bytes([0, 0, 0, 0, 0, call[0], call[1], call[2]]));
+    for (code, follows) in [(relative, true), (indirect[0].rotate_left(8), true), (indirect[1], true), (0, false)] {
+        for saved in [5, SP, SP + 8] {
+            let stepped = leaf(Some(SP + 8)).step(Rule::NONE, &mut Stack(SP, &[0, saved, SP + 32, code]));
+            assert_eq!(stepped.is_ok(), follows, "{code:#x}");
+        }
+    }
+}
+
+#[test]
 fn an_implausible_chain_of_frame_pointers_is_not_followed() {
-    let stack = [0, SP + 64, RETURN];
+    let stack = [0, SP + 64, SP + 32, 0];
     for (fp, stack, why) in [
         (None, stack, "unknown"),
         (Some(SP + 9), stack, "not aligned"),
         (Some(SP - 8), stack, "below the stack pointer"),
-        (Some(SP + 16), stack, "return address unreadable"),
+        (Some(SP + 24), stack, "return address unreadable"),
         (Some(SP + 32), stack, "unreadable"),
         (Some(u64::MAX - 7), stack, "at the end of the address space"),
-        (Some(SP + 8), [0, SP + 8, RETURN], "points to itself"),
-        (Some(SP + 8), [0, SP, RETURN], "goes down"),
-        (Some(SP + 8), [0, SP + 64, 0], "no return address"),
-        (Some(SP + 8), [0, SP + 64, 4095], "no code there"),
+        (Some(SP + 8), [0, SP + 8, SP + 32, 0], "points to itself"),
+        (Some(SP + 8), [0, SP, SP + 32, 0], "goes down"),
+        (Some(SP + 8), [0, SP + 64, 0, 0], "no return address"),
+        (Some(SP + 8), [0, SP + 64, 4095, 0], "no code there"),
+        (Some(SP + 8), [0, SP + 64, RETURN, 0], "no memory there"),
     ] {
         assert_eq!(reason(Rule::NONE, fp, &stack), Truncated::NoTable, "{why}");
     }
