@@ -57,7 +57,9 @@ pub fn each(mut visit: impl FnMut(&Line<'_>) -> bool) -> bool {
             held = 512;
             continue;
         }
-        buffer.copy_within(done..held, 0);
+        // Never beyond the buffer; said once more, so that no panic is compiled in.
+        let end = held.min(buffer.len());
+        buffer.copy_within(done.min(end)..end, 0);
         held -= done;
     }
 }

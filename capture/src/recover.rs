@@ -61,7 +61,7 @@ pub(crate) fn caller<C: Context>(
         let wanted = at.address.address() == frame.pc && at.get(RSP) == Some(frame.sp);
         at = step::<C>(&at, memory)?;
         if wanted {
-            let sp = at.get(RSP).filter(|sp| *sp != frame.sp)?;
+            let sp = at.get(RSP).filter(|sp| *sp != frame.sp || frame.pc == leaf.address.address())?;
             return Some((at.address, Registers { pc: at.address.address(), sp, fp: at.get(RBP) }));
         }
     }

@@ -134,6 +134,20 @@ pub fn current() -> Current {
     current_slow(word)
 }
 
+/// The same as a handler sees it. In a child that no fork handler announced it is unregistered there: a handler cannot open a store, the next allocation does.
+pub fn current_in_handler() -> Current {
+    match tls::get() {
+        0 => register().map_or(Current::Unregistered, Current::Known),
+        IGNORED => Current::Ignored,
+        UNREGISTERED => Current::Unregistered,
+        word => {
+            // SAFETY: such a word is the address of a state, which is never unmapped.
+            let state = unsafe { &*(word as *const ThreadState) };
+            if state.record.load(Ordering::Relaxed).is_null() { Current::Unregistered } else { Current::Known(state) }
+        }
+    }
+}
+
 #[cold]
 fn current_slow(word: usize) -> Current {
     match word {
@@ -182,7 +196,7 @@ pub fn ignore_current() {
 }
 
 /// Sets the function that is called on each thread when it is registered.
-pub fn set_on_register(function: fn()) {
+pub fn set_on_register(function: fn(&'static ThreadState)) {
     ON_REGISTER.store(function as *mut (), Ordering::Release);
 }
 
@@ -211,7 +225,7 @@ fn register() -> Option<&'static ThreadState> {
     let function = ON_REGISTER.load(Ordering::Acquire);
     if !function.is_null() {
         // SAFETY: `set_on_register` stored a function of this type.
-        unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
+        unsafe { core::mem::transmute::<*mut (), fn(&'static ThreadState)>(function)(state) };
     }
     Some(state)
 }

@@ -1,5 +1,6 @@
 //! `pthread_create`, so that threads are known from their first instruction, and the next `dlclose`.
 
+use core::alloc::Layout;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -44,7 +45,9 @@ pub(crate) unsafe fn next_dlclose(handle: *mut c_void) -> c_int {
 unsafe extern "C-unwind" fn begin(packed: *mut c_void) -> *mut c_void {
     extern "C" fn announce(packed: *mut c_void, to: *mut Begin) {
         // SAFETY: made by `pthread_create` below for this thread alone; `to` is room in the caller's frame.
-        unsafe { to.write(*Box::from_raw(packed.cast::<Begin>())) };
+        unsafe { to.write(packed.cast::<Begin>().read()) };
+        // SAFETY: made with this layout.
+        unsafe { std::alloc::dealloc(packed.cast(), Layout::new::<Begin>()) };
         preload::thread_starts();
     }
     naked_asm!(
@@ -86,12 +89,21 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: as the host calls it.
         return unsafe { create(thread, attributes, start, argument) };
     }
-    let packed = Box::into_raw(Box::new(Begin { start, argument }));
+    let layout = Layout::new::<Begin>();
+    // SAFETY: the layout is not empty.
+    let packed = unsafe { std::alloc::alloc(layout) }.cast::<Begin>();
+    if packed.is_null() {
+        // No memory: the thread starts unannounced, and is known from its first allocation.
+        // SAFETY: as the host calls it.
+        return unsafe { create(thread, attributes, start, argument) };
+    }
+    // SAFETY: just allocated for one.
+    unsafe { packed.write(Begin { start, argument }) };
     // SAFETY: as the host calls it; `begin` takes the box over.
     let result = unsafe { create(thread, attributes, begin, packed.cast()) };
     if result != 0 {
         // SAFETY: no thread was made, so nobody took it.
-        drop(unsafe { Box::from_raw(packed) });
+        unsafe { std::alloc::dealloc(packed.cast(), layout) };
     }
     result
 }

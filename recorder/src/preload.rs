@@ -98,9 +98,9 @@ pub fn constructor(real: Option<Sigaction>) {
     {
         timers::start_from_the_beginning(header.period_ns.load(Ordering::Relaxed));
     }
-    if let thread::Current::Known(_) = thread::current() {
+    if let thread::Current::Known(thread) = thread::current() {
         // The first thread was registered before there was a hook for its end.
-        timers::thread_registered();
+        timers::thread_registered(thread);
     }
 }
 

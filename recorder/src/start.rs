@@ -9,6 +9,7 @@ use alloc_hook::record;
 use capture::region::{self, PATH_BYTES, Purpose};
 use capture::{clock, modules, rules, syscall, thread};
 use layout::modes;
+#[cfg(feature = "server")]
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 
@@ -62,14 +63,15 @@ pub(crate) const DEFAULT_ALLOC_INTERVAL: u64 = 512 << 10;
 /// The recorder's own heap, if it has one.
 pub(crate) static OWN_HEAP: OnceLock<&'static OwnHeap> = OnceLock::new();
 
-static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
+/// Written once: a lock that waits would have thread-locals of its own, and this runs inside the first allocation.
+static PLAN: OnceLock<Plan> = OnceLock::new();
 
 /// Opens the store and arms what the plan asks for. False if the store could not be made; then nothing is recorded.
 pub(crate) fn start(plan: Plan) -> bool {
     if !open(&plan) {
         return false;
     }
-    *PLAN.lock() = Some(plan);
+    let _ = PLAN.set(plan);
     thread::set_on_child(in_child);
     thread::set_on_register(sampler::thread_registered);
     tables::install();
@@ -126,8 +128,8 @@ pub(crate) fn in_child() {
     if let Some(heap) = OWN_HEAP.get() {
         heap.reset_in_child();
     }
-    // The lock may have been held by a thread that does not exist here; then the child goes unrecorded.
-    let plan = PLAN.try_lock().and_then(|plan| *plan);
+    // If the thread that was writing it does not exist here, the child goes unrecorded.
+    let plan = PLAN.get().copied();
     record::reset_in_child();
     region::abandon();
     thread::reset_all();

@@ -1,19 +1,22 @@
 //! Builds unwind tables for the capture side, which cannot: it does not allocate.
 //!
-//! Called from: ordinary threads, and allocation hooks under their guard (never a handler). A hook's errno is the host's, so it is put back.
+//! Called from: ordinary threads, and allocation hooks under their guard (never a handler). Files are read by raw system calls: the C library's functions are
+//! cancellation points, where malloc has none, and change errno.
 //!
 //! # Safety
-//! The C library's `errno` of the calling thread is read and written, nothing else.
+//! Parts of a file are borrowed from `Parts`, which keeps each as it was read until it is dropped itself.
 #![allow(unsafe_code)]
 
+use capture::maps;
 use capture::modules::{self, Builder, Object, Publish};
 use capture::probed::Probed;
+use capture::syscall::File;
 use flate2::read::ZlibDecoder;
 use object::read::elf::{ElfFile64, SectionHeader as _};
-use object::{Endianness, Object as _, ObjectSection as _, ReadCache};
-use std::fs::File;
+use object::{Endianness, Object as _, ObjectSection as _, ReadRef};
+use std::cell::RefCell;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::ops::Range;
 use unwind::arch::Registers;
 use unwind::build::{OwnedTable, Section, build_piece, build_with_debug_frame};
 use unwind::cfi::Header;
@@ -30,53 +33,38 @@ fn piece(header: &Header, bias: u64, from: u64, to: u64, publish: &mut Publish<'
 }
 
 fn file(object: &Object, publish: &mut Publish<'_>) {
-    let _errno = Errno::keep();
     if let Some(table) = path_of(object.start).and_then(|path| table_of(&path, object)) {
         publish(&table.pcs, &table.rules, &table.interned);
     }
 }
 
-/// Puts errno back.
-struct Errno(i32);
-
-impl Errno {
-    fn keep() -> Self {
-        // SAFETY: the address of the calling thread's errno.
-        Self(unsafe { *libc::__errno_location() })
-    }
-}
-
-impl Drop for Errno {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = self.0 };
-    }
-}
-
-/// Path of the file that is mapped at an address.
-fn path_of(start: u64) -> Option<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| {
-        let from = line.split('-').next().and_then(|from| u64::from_str_radix(from, 16).ok());
-        from == Some(start)
-    })?;
-    line.find('/').and_then(|at| line.get(at..)).map(str::to_owned)
+/// Path of the file that is mapped at an address, with a terminating zero.
+fn path_of(start: u64) -> Option<Vec<u8>> {
+    let mut path = Vec::new();
+    maps::each(|line| {
+        if line.start == start && line.path.starts_with(b"/") {
+            path.extend_from_slice(line.path);
+            path.push(0);
+        }
+        line.start < start
+    });
+    (!path.is_empty()).then_some(path)
 }
 
 /// Frame information larger than this is not believed.
 const MOST_BYTES: u64 = 1 << 30;
 
-fn table_of(path: &str, wanted: &Object) -> Option<OwnedTable> {
-    let file = File::open(path).ok()?;
+fn table_of(path: &[u8], wanted: &Object) -> Option<OwnedTable> {
+    let file = File::open(path, File::READ_AT_ONCE).ok()?;
     // Another file may have taken the place of the one that is mapped.
-    let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && metadata.ino() == wanted.inode)?;
-    let cache = ReadCache::new(file);
-    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let status = file.status().ok().filter(|status| status.is_regular && status.inode == wanted.inode)?;
+    let parts = Parts { file, length: status.length, read: RefCell::default() };
+    let elf = ElfFile64::<Endianness, _>::parse(&parts).ok()?;
     let section = |name: &str| {
         let section = elf.section_by_name(name)?;
         // A file that only holds debugging information has the loaded sections by name alone.
         let is_there = section.elf_section_header().sh_type(elf.endian()) != object::elf::SHT_NOBITS;
-        (is_there && section.size() <= MOST_BYTES.min(metadata.len().saturating_mul(32))).then_some(section)
+        (is_there && section.size() <= MOST_BYTES.min(status.length.saturating_mul(32))).then_some(section)
     };
     let eh_frame = section(".eh_frame").filter(|_| wanted.needs_eh_frame);
     let eh_frame = eh_frame.and_then(|section| Some((section.data().ok()?, section.address())));
@@ -95,4 +83,76 @@ fn table_of(path: &str, wanted: &Object) -> Option<OwnedTable> {
     let eh_frame = eh_frame.map(|(bytes, address)| (Section { bytes, address }, 0));
     let (table, _) = build_with_debug_frame::<Registers>(eh_frame, debug_frame.as_deref().unwrap_or_default());
     Some(table)
+}
+
+/// Parts of a file, each read when it is first asked for. (`object`'s own cache keys them with random numbers of std: a thread-local behind
+/// `__tls_get_addr`, which allocates from the host in a program that opened many libraries.)
+struct Parts {
+    file: File,
+    length: u64,
+    read: RefCell<Vec<Part>>,
+}
+
+struct Part {
+    offset: u64,
+    /// From `Box::into_raw`.
+    bytes: *mut [u8],
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // SAFETY: made by `Parts::part`; whoever borrowed it borrowed the `Parts` that is being dropped.
+        drop(unsafe { Box::from_raw(self.bytes) });
+    }
+}
+
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> Option<()> {
+    while !buffer.is_empty() {
+        let read = file.read_at(buffer, offset).ok().filter(|read| *read > 0)?;
+        buffer = buffer.get_mut(read..)?;
+        offset += read as u64;
+    }
+    Some(())
+}
+
+impl Parts {
+    fn part(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        offset.checked_add(size).filter(|end| *end <= self.length)?;
+        let mut read = self.read.borrow_mut();
+        let known = read.iter().find(|part| part.offset == offset && part.bytes.len() as u64 == size);
+        let bytes = match known {
+            Some(part) => part.bytes,
+            None => {
+                let size = usize::try_from(size).ok()?;
+                let mut bytes = Vec::new();
+                bytes.try_reserve_exact(size).ok()?;
+                bytes.resize(size, 0);
+                read_exact_at(&self.file, &mut bytes, offset)?;
+                let bytes = Box::into_raw(bytes.into_boxed_slice());
+                read.push(Part { offset, bytes });
+                bytes
+            }
+        };
+        // SAFETY: parts are freed with `self` alone, and never written again.
+        Some(unsafe { &*bytes })
+    }
+}
+
+impl<'a> ReadRef<'a> for &'a Parts {
+    fn len(self) -> Result<u64, ()> {
+        Ok(self.length)
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size == 0 { Ok(&[]) } else { self.part(offset, size).ok_or(()) }
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        // Names of sections: short ones.
+        const MOST: u64 = 256;
+        let end = range.end.min(self.length).min(range.start.saturating_add(MOST));
+        let bytes = self.read_bytes_at(range.start, end.checked_sub(range.start).ok_or(())?)?;
+        let length = bytes.iter().position(|byte| *byte == delimiter).ok_or(())?;
+        bytes.get(..length).ok_or(())
+    }
 }

@@ -1,9 +1,11 @@
 //! What the end-to-end tests share: the executable under test, programs to record, scratch directories.
 
 pub mod counter;
+pub mod inspect;
 pub mod pprof;
 pub mod programs;
 pub mod service;
+pub mod stacks;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -32,11 +34,16 @@ pub fn build(package: &str, executable: &str) -> PathBuf {
     target_directory().join("release").join(executable)
 }
 
-/// A preload library that walks every stack of an allocation in both ways and ends the process at a difference.
+/// A preload library that walks every stack of an allocation in all ways and ends the process at a difference, built once.
 ///
 /// # Panics
 /// If it cannot be built.
-pub fn oracle() -> PathBuf {
+pub fn oracle() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build_oracle)
+}
+
+fn build_oracle() -> PathBuf {
     let target = target_directory().join("oracle");
     let status = Command::new(env!("CARGO"))
         .args([

@@ -20,6 +20,30 @@ pub fn compile_c(name: &str, directory: &Path) -> PathBuf {
     program
 }
 
+/// Compiles a C file of the folder `victims` to a shared library.
+///
+/// # Panics
+/// If gcc fails.
+pub fn compile_c_library(name: &str, directory: &Path, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("victims").join(format!("{name}.c"));
+    let library = directory.join(format!("lib{name}.so"));
+    let status = Command::new("gcc").args(flags).args(["-fPIC", "-shared", "-o"]).arg(&library).arg(source).status();
+    assert!(status.is_ok_and(|s| s.success()), "gcc compiles {name}.c");
+    library
+}
+
+/// Runs gcc on a C file of the folder `victims`, or on none.
+///
+/// # Panics
+/// If gcc fails.
+pub fn gcc(victim: Option<&str>, arguments: &[&str], to: &Path) {
+    let victim = victim.map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("victims").join(name));
+    let output =
+        Command::new("gcc").args(["-O2", "-fno-builtin"]).args(victim).args(arguments).arg("-o").arg(to).output();
+    let output = output.expect("gcc runs");
+    assert!(output.status.success(), "gcc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The real Python interpreter, not a wrapper script that looks for one.
 ///
 /// # Panics

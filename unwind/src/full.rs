@@ -62,15 +62,21 @@ impl<const N: usize> AllRegisters<N> {
         let cfa = self.compute::<A>(rules.cfa, memory)?;
         let mut caller = Self { known: 0, ..*self };
         for (register, saved) in (0_u16..).zip(rules.registers) {
-            let callee_saved = 1_u64.checked_shl(u32::from(register)).is_some_and(|bit| A::CALLEE_SAVED & bit != 0);
             let value = match saved {
                 Saved::Unspecified if register == A::SP => Some(cfa),
-                Saved::Unspecified if callee_saved => self.get(register),
-                Saved::Unspecified | Saved::Undefined | Saved::Unknown => None,
+                Saved::Unspecified => self.get(register),
+                Saved::Undefined | Saved::Unknown => None,
                 Saved::Same => self.get(register),
                 Saved::AtCfa(offset) => memory.read(cfa.wrapping_add_signed(i64::from(offset))),
                 Saved::CfaPlus(offset) => Some(cfa.wrapping_add_signed(i64::from(offset))),
-                Saved::At(slot) => self.compute::<A>(slot, memory).ok().and_then(|slot| memory.read(slot)),
+                Saved::At(slot) => match self.compute::<A>(slot, memory) {
+                    // See `Registers::step`: a place outside of the frame is one whose register was restored.
+                    Ok(slot) if !signal && self.get(A::SP).is_some_and(|sp| sp < cfa && !(sp..cfa).contains(&slot)) => {
+                        self.get(register)
+                    }
+                    Ok(slot) => memory.read(slot),
+                    Err(_) => None,
+                },
                 Saved::Register(other) => self.get(other),
             };
             caller.set(register, value);
@@ -100,6 +106,12 @@ impl<const N: usize> AllRegisters<N> {
             Computed::Load { register, offset, add } => {
                 let loaded = memory.read(at(register, offset)?).ok_or(Truncated::StackUnreadable)?;
                 Ok(loaded.wrapping_add_signed(i64::from(add)))
+            }
+            Computed::LoadIndexed { register, offset, index, scale, add } => {
+                let index =
+                    self.get(u16::from(index)).ok_or(Truncated::UnsupportedRule)?.wrapping_mul(u64::from(scale));
+                let slot = at(u16::from(register), offset)?.wrapping_add(index);
+                Ok(memory.read(slot).ok_or(Truncated::StackUnreadable)?.wrapping_add_signed(i64::from(add)))
             }
             Computed::Plt { register, offset, ra, pushed_from } => {
                 // Where the column of the return address is no register, it stands for the frame's own address.

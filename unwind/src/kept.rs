@@ -119,9 +119,19 @@ where
     let end = walk.run(address, registers).ok_or(TooDeep)?;
     let shared = walk.kept;
     let fresh = end_of_room.wrapping_sub(walk.room);
-    if fresh > 0 && walk.room != shared {
-        walk.frames.copy_within(walk.room..end_of_room, shared);
-        walk.words.copy_within(walk.room..end_of_room, shared);
+    // The new ones move down to the shared ones. Ranges are tried before they are used, so that no panic is compiled in.
+    if fresh > 0
+        && walk.room != shared
+        && let Some(frames) = walk.frames.get_mut(shared..end_of_room)
+        && let Some(words) = walk.words.get_mut(shared..end_of_room)
+    {
+        let gap = frames.len().saturating_sub(fresh);
+        if frames.get(gap..).is_some() {
+            frames.copy_within(gap.., 0);
+        }
+        if words.get(gap..).is_some() {
+            words.copy_within(gap.., 0);
+        }
     }
     *depth = shared.wrapping_add(fresh);
     Ok(Walked { shared, end })

@@ -126,8 +126,8 @@ pub(crate) fn by_frame_pointer<M: Memory>(
     sp: u64,
     fp: Option<u64>,
     memory: &mut M,
-    strip: fn(u64) -> u64,
-    ends_with_call: fn(u64) -> bool,
+    strip: impl Fn(u64) -> u64,
+    ends_with_call: impl Fn(u64) -> bool,
 ) -> Option<Chained> {
     let slot = fp.filter(|fp| fp % 8 == 0 && *fp >= sp)?;
     let return_slot = slot.checked_add(8)?;

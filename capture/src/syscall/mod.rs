@@ -37,6 +37,8 @@ impl File {
     const AT_FDCWD: isize = -100;
     /// Read only, close on exec.
     pub const READ: usize = 0o2_000_000;
+    /// The same without waiting for whoever writes to it, if it is a pipe.
+    pub const READ_AT_ONCE: usize = Self::READ | 0o4000;
     /// Read and write, close on exec.
     pub const READ_WRITE: usize = 0o2_000_002;
     /// Read and write a file that this call makes; an existing one is an error.
@@ -48,7 +50,7 @@ impl File {
         if path.last() != Some(&0) {
             return Err(Errno::INVAL);
         }
-        let flags = if flags == Self::READ { flags } else { flags | Self::NO_FOLLOW };
+        let flags = if flags & 3 == 0 { flags } else { flags | Self::NO_FOLLOW };
         // SAFETY: the path is zero-terminated and only read.
         let fd = check(unsafe {
             syscall(number::OPENAT, [Self::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0o600, 0, 0])
@@ -85,6 +87,16 @@ impl File {
         })
     }
 
+    /// What the file is.
+    pub fn status(&self) -> Result<Status, Errno> {
+        // struct stat: st_dev, st_ino, st_nlink, st_mode and st_uid, ..., st_size at 48 of 144 bytes.
+        let mut stat = [0_u64; 18];
+        // SAFETY: the kernel writes one struct stat.
+        check(unsafe { syscall(number::FSTAT, [self.0 as usize, stat.as_mut_ptr() as usize, 0, 0, 0, 0]) })?;
+        let [_, inode, _, mode, _, _, length, ..] = stat;
+        Ok(Status { inode, length, is_regular: mode as u32 & 0o170_000 == 0o100_000 })
+    }
+
     /// Writes the bytes at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
         // SAFETY: the kernel only reads the bytes.
@@ -113,6 +125,17 @@ impl File {
             syscall(number::GETDENTS64, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0])
         })
     }
+}
+
+/// What [`File::status`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its number on its file system.
+    pub inode: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Whether it is neither a directory nor a device or pipe.
+    pub is_regular: bool,
 }
 
 impl Drop for File {

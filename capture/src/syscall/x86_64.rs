@@ -42,6 +42,7 @@ pub fn trap() -> ! {
 pub mod number {
     pub const READ: usize = 0;
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;

@@ -186,7 +186,7 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     let interrupted = unsafe { Interrupted::read(context) };
     if code == libc::SI_TIMER && value >> 32 == MAGIC {
         if CPU.load(Ordering::Acquire)
-            && let Current::Known(thread) = thread::current()
+            && let Current::Known(thread) = thread::current_in_handler()
         {
             let weight = weigh(thread, value & 0xffff_ffff);
             record(thread, &interrupted, Root::Cpu, None, weight);
@@ -195,7 +195,7 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     }
     if code == libc::SI_QUEUE && value >> 32 == MAGIC {
         if WALL.load(Ordering::Acquire)
-            && let Current::Known(thread) = thread::current()
+            && let Current::Known(thread) = thread::current_in_handler()
         {
             let weight = thread.pending_wall_ns.swap(0, Ordering::AcqRel);
             if weight != 0 {
@@ -270,8 +270,8 @@ impl Interrupted {
 
 /// Bytes of stack that a walk may take, and one that steps over a frame with all registers. Rust's signal stacks have 8 KiB, of which the kernel's own frame
 /// takes up to half. A test adds up what the functions take.
-const ROOM_TO_WALK: u64 = 3 << 10;
-const ROOM_TO_RECOVER: u64 = 4 << 10;
+const ROOM_TO_WALK: u64 = 13 << 8;
+const ROOM_TO_RECOVER: u64 = 9 << 9;
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
 fn weigh(thread: &ThreadState, slot: usize) -> u64 {

@@ -48,12 +48,10 @@ pub(crate) fn set_up_exit_hook() {
     }
 }
 
-/// A thread was registered: by its first allocation, its start or a tick.
-pub(crate) fn thread_registered() {
+/// A thread was registered: by its first allocation, its start or a tick. Called on that thread.
+pub(crate) fn thread_registered(thread: &'static ThreadState) {
     set_exit_value(1);
-    if SELF_ARM.load(Ordering::Acquire)
-        && let thread::Current::Known(thread) = thread::current()
-    {
+    if SELF_ARM.load(Ordering::Acquire) {
         arm_self(thread);
     }
 }

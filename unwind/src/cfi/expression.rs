@@ -22,6 +22,19 @@ pub enum Computed {
         /// Added to what was loaded.
         add: i32,
     },
+    /// `*(register + offset + index * scale) + add`: OpenSSL's multiplication keeps the old stack pointer behind an array whose length is in a register.
+    LoadIndexed {
+        /// The register.
+        register: u8,
+        /// The register that counts.
+        index: u8,
+        /// What it counts in.
+        scale: u8,
+        /// Added to the register.
+        offset: i32,
+        /// Added to what was loaded.
+        add: i16,
+    },
     /// `register + offset + (((ra & 15) >= pushed_from) << 3)`: what linkers write for procedure linkage tables.
     Plt {
         /// The register.
@@ -58,7 +71,7 @@ impl Computed {
     }
 
     fn from_ops(ops: &[Op]) -> Self {
-        use Op::{Add, And, Const, GreaterOrEqual, Load, Plus, Register, ShiftLeft};
+        use Op::{Add, And, Const, GreaterOrEqual, Load, Multiply, Plus, Register, ShiftLeft};
         match *ops {
             [Register(register, offset)] => Self::register(register, offset),
             [Register(register, offset), Add(add)] | [Register(register, offset), Const(add), Plus] => {
@@ -84,8 +97,27 @@ impl Computed {
                 ra,
                 pushed_from: from as u8,
             }),
+            [
+                Register(register, offset),
+                Register(index, 0),
+                Const(scale @ 1..=255),
+                Multiply,
+                Plus,
+                Load,
+                Add(add),
+            ] => Self::load_indexed((register, index, scale), offset, add).unwrap_or(Self::Unknown),
             _ => Self::Unknown,
         }
+    }
+
+    fn load_indexed((register, index, scale): (u16, u16, i64), offset: i64, add: i64) -> Option<Self> {
+        Some(Self::LoadIndexed {
+            register: u8::try_from(register).ok()?,
+            index: u8::try_from(index).ok()?,
+            scale: u8::try_from(scale).ok()?,
+            offset: i32::try_from(offset).ok()?,
+            add: i16::try_from(add).ok()?,
+        })
     }
 
     fn load(register: u16, offset: i64, add: i64) -> Self {
@@ -106,6 +138,7 @@ enum Op {
     Plus,
     And,
     GreaterOrEqual,
+    Multiply,
     ShiftLeft,
     Other,
 }
@@ -124,6 +157,7 @@ impl Op {
             0x10 => i64::try_from(cursor.uleb()?).map_or(Self::Other, Self::Const),
             0x11 => Self::Const(cursor.sleb()?),
             0x1a => Self::And,
+            0x1e => Self::Multiply,
             0x22 => Self::Plus,
             0x23 => i64::try_from(cursor.uleb()?).map_or(Self::Other, Self::Add),
             0x24 => Self::ShiftLeft,
@@ -167,6 +201,15 @@ mod tests {
         assert_eq!(understood(&breg7_40_deref_plus_8), Computed::Load { register: 7, offset: 40, add: 8 });
         let breg7_40_deref_lit8_plus = [0x77, 0x28, 0x06, 0x38, 0x22];
         assert_eq!(understood(&breg7_40_deref_lit8_plus), Computed::Load { register: 7, offset: 40, add: 8 });
+    }
+
+    #[test]
+    fn a_stack_pointer_behind_an_array_is_understood() {
+        // breg7 8; breg9 0; lit8; mul; plus; deref; plus_uconst 8
+        let indexed = [0x77, 0x08, 0x79, 0x00, 0x38, 0x1e, 0x22, 0x06, 0x23, 0x08];
+        let expected = Computed::LoadIndexed { register: 7, index: 9, scale: 8, offset: 8, add: 8 };
+        assert_eq!(understood(&indexed), expected);
+        assert_eq!(size_of::<Computed>(), 12, "a handler keeps some hundred of them on its stack");
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn frame(row: &Row, signal: bool) -> Option<Form> {
         Computed::Register { register, offset } => Cfa::Offset(base(register)?, offset),
         Computed::Load { register, offset, add } => Cfa::Load { base: base(register)?, offset, add },
         Computed::Plt { register: RSP, offset, ra: Registers::RA, pushed_from } => Cfa::Plt { offset, pushed_from },
-        Computed::Plt { .. } | Computed::Unknown => return None,
+        Computed::LoadIndexed { .. } | Computed::Plt { .. } | Computed::Unknown => return None,
     };
     let fp = match row.fp {
         Saved::Unspecified | Saved::Same => FramePointer::Same,

@@ -82,7 +82,9 @@ impl Registers {
         slots.frame_pointer = match fp {
             FramePointer::Same | FramePointer::Undefined => None,
             FramePointer::AtCfa(offset) => Some(at(cfa, offset)),
-            FramePointer::At(base, offset) => Some(at(self.base(base)?, offset)),
+            // gcc leaves the rule in force when rbp was restored: then the place lies outside of the frame.
+            FramePointer::At(base, offset) => Some(at(self.base(base)?, offset))
+                .filter(|slot| signal || stack_switch || (self.sp..cfa).contains(slot)),
         };
         let pc = memory.read(return_slot).ok_or(Truncated::StackUnreadable)?;
         if pc == 0 {

@@ -1,0 +1,172 @@
+//! Stacks of a recording, with the names and files that `profrec` found.
+
+use crate::{output, run, text};
+use serde_json::Value;
+use std::path::Path;
+
+/// One level of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frame {
+    /// Name of the function, or what stands for it.
+    pub name: String,
+    /// File name of its object; empty for code that belongs to none, and for what is no code.
+    pub object: String,
+    /// Address in the object, or in the process if there is none: a return address, in the leaf of a tick the next instruction.
+    pub address: u64,
+    /// Whether the compiler inlined the function into the next one, whose address this is.
+    pub inlined: bool,
+}
+
+impl Frame {
+    /// Whether it is a call of its own: neither inlined, nor a word such as the name of the allocation function.
+    pub fn is_call(&self) -> bool {
+        self.address != 0 && !self.inlined
+    }
+}
+
+/// One stack and what it stands for.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// The frames, root first.
+    pub frames: Vec<Frame>,
+    /// Number of allocations, or of samples.
+    pub count: i64,
+    /// Bytes asked, or nanoseconds.
+    pub weight: i64,
+}
+
+impl Stack {
+    /// The reason why the stack does not reach its root; `None` if it does.
+    pub fn truncated(&self) -> Option<&str> {
+        self.frames.first()?.name.strip_prefix("[truncated: ")?.strip_suffix(']')
+    }
+
+    /// Whether a function of this name is in it.
+    pub fn has(&self, name: &str) -> bool {
+        self.frames.iter().any(|frame| frame.name == name)
+    }
+
+    /// The frames from the root-most function of this name on.
+    pub fn from(&self, name: &str) -> Option<&[Frame]> {
+        let at = self.frames.iter().position(|frame| frame.name == name)?;
+        self.frames.get(at..)
+    }
+
+    /// The names, root first.
+    pub fn names(&self) -> Vec<&str> {
+        names(&self.frames)
+    }
+}
+
+/// The names of frames, in their order.
+pub fn names(frames: &[Frame]) -> Vec<&str> {
+    frames.iter().map(|frame| frame.name.as_str()).collect()
+}
+
+/// The stacks with a function of this name.
+pub fn with<'a>(stacks: &'a [Stack], name: &str) -> Vec<&'a Stack> {
+    stacks.iter().filter(|stack| stack.has(name)).collect()
+}
+
+/// The stacks that end early.
+pub fn truncated(stacks: &[Stack]) -> Vec<&Stack> {
+    stacks.iter().filter(|stack| stack.truncated().is_some()).collect()
+}
+
+/// Sum of the counts.
+pub fn count<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> i64 {
+    stacks.into_iter().map(|stack| stack.count).sum()
+}
+
+/// Sum of the weights.
+pub fn weight<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> i64 {
+    stacks.into_iter().map(|stack| stack.weight).sum()
+}
+
+/// Some of the stacks and what they stand for, for messages.
+pub fn some<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> String {
+    let line = |stack: &Stack| format!("{} {} {}\n", stack.count, stack.weight, stack.names().join(";"));
+    stacks.into_iter().take(10).map(|stack| line(stack).chars().take(2000).collect::<String>()).collect()
+}
+
+/// What came of a recording.
+#[derive(Debug, Default)]
+pub struct Recording {
+    /// What the command printed.
+    pub stdout: String,
+    /// The stacks of allocations, if they were recorded.
+    pub allocs: Vec<Stack>,
+    /// The stacks of CPU time, if it was recorded.
+    pub cpu: Vec<Stack>,
+}
+
+/// Records allocations of a command.
+///
+/// # Panics
+/// If the command fails or says anything on standard error, or something was lost.
+pub fn allocs(command: &[&str]) -> Recording {
+    record("allocs", command)
+}
+
+/// Records CPU time of a command at 997 Hz.
+///
+/// # Panics
+/// As [`allocs`].
+pub fn cpu(command: &[&str]) -> Recording {
+    record("cpu", command)
+}
+
+/// Records both at once.
+///
+/// # Panics
+/// As [`allocs`].
+pub fn both(command: &[&str]) -> Recording {
+    record("allocs,cpu", command)
+}
+
+fn record(modes: &str, command: &[&str]) -> Recording {
+    let directory = crate::scratch();
+    let profile = |name: &str| directory.path().join(name);
+    let mut arguments = vec!["record", "--quiet", "--mode", modes];
+    if modes.contains("cpu") {
+        arguments.extend(["--hz", "997"]);
+    }
+    let single = profile("p.json");
+    arguments.extend(["-o", single.to_str().expect("a path in UTF-8"), "--"]);
+    arguments.extend(command);
+    let recorded = output(&mut run(&arguments));
+    let (stdout, stderr) = (text(&recorded.stdout), text(&recorded.stderr));
+    assert!(recorded.status.success() && stderr.is_empty(), "{command:?}: {}\n{stdout}{stderr}", recorded.status);
+    match modes {
+        "allocs" => Recording { stdout, allocs: read(&single), cpu: Vec::new() },
+        "cpu" => Recording { stdout, allocs: Vec::new(), cpu: read(&single) },
+        _ => Recording { stdout, allocs: read(&profile("p.allocs.json")), cpu: read(&profile("p.cpu.json")) },
+    }
+}
+
+/// The stacks of a profile in JSON.
+fn read(profile: &Path) -> Vec<Stack> {
+    let bytes = std::fs::read(profile).expect("the profile");
+    let json: Value = serde_json::from_slice(&bytes).expect("JSON");
+    let lost = json["comments"].as_array().expect("comments");
+    assert!(lost.iter().all(|comment| !comment.as_str().unwrap_or("").contains("lost: ")), "{lost:?}");
+    let frames: Vec<Frame> = json["frames"].as_array().expect("frames").iter().map(|f| frame(f, &json)).collect();
+    let index = |value: &Value| usize::try_from(value.as_u64().expect("an index")).expect("an index");
+    let stack = |sample: &Value| Stack {
+        frames: sample["stack"].as_array().expect("a stack").iter().rev().map(|at| frames[index(at)].clone()).collect(),
+        count: sample["values"][0].as_i64().expect("a count"),
+        weight: sample["values"][1].as_i64().expect("a weight"),
+    };
+    json["samples"].as_array().expect("samples").iter().map(stack).collect()
+}
+
+fn frame(frame: &Value, json: &Value) -> Frame {
+    let path = json["mappings"][frame["mapping"].as_u64().map_or(usize::MAX, |at| at as usize)]["path"].as_str();
+    let address = frame["address"].as_str().and_then(|address| address.strip_prefix("0x"));
+    Frame {
+        name: frame["name"].as_str().expect("a name").to_owned(),
+        object: path.and_then(|path| path.rsplit('/').next()).unwrap_or_default().to_owned(),
+        address: address.map_or(0, |address| u64::from_str_radix(address, 16).expect("hexadecimal digits")),
+        inlined: frame["inlined"].as_bool().unwrap_or(false),
+    }
+}

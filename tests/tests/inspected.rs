@@ -1,0 +1,336 @@
+//! What the tick handler and the allocation hooks cannot do, shown on the code of the built preload library.
+
+use profile_recorder_tests::inspect::{
+    self, Allowed, Graph, Library, Node, Reasons, Relocation, assert_allowed, assert_stack,
+};
+use profile_recorder_tests::{programs, scratch};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::OnceLock;
+
+fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(inspect::preload_library)
+}
+
+fn graph() -> &'static Graph<'static> {
+    static GRAPH: OnceLock<Graph<'static>> = OnceLock::new();
+    GRAPH.get_or_init(|| Graph::new(library()))
+}
+
+fn exports(names: &[&str]) -> Vec<Node> {
+    names.iter().map(|name| Node::Function(library().export(name).start)).collect()
+}
+
+fn tick() -> Node {
+    graph().function("profile_recorder::sampler::handler::tick")
+}
+
+const FAMILY: [&str; 11] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "malloc_usable_size",
+];
+const OTHERS: [&str; 5] = ["dlclose", "munmap", "pthread_create", "sigaction", "signal"];
+
+#[test]
+fn every_exported_function_is_looked_into() {
+    let known: BTreeSet<&str> = FAMILY.into_iter().chain(OTHERS).collect();
+    assert_eq!(library().exports().collect::<BTreeSet<_>>(), known);
+}
+
+#[test]
+fn what_is_known_to_be_reached_is_found() {
+    let directory = scratch();
+    let file =
+        programs::compile_c_library("reach", directory.path(), &["-O2", "-g", "-fno-reorder-blocks-and-partition"]);
+    let library = Library::read(&file);
+    let graph = Graph::new(&library);
+    let reached = |root: &str| {
+        let reached = graph.reach(&[graph.function(root)], |edge| !graph.diverges(&edge.to));
+        let mut names: Vec<String> =
+            reached.nodes().filter(|n| !matches!(n, Node::Data(_))).map(|n| graph.name(n)).collect();
+        names.retain(|name| name != root);
+        names
+    };
+    assert_eq!(reached("root_calls"), ["called"]);
+    assert_eq!(reached("root_jumps"), ["jumped_to"]);
+    assert_eq!(reached("root_takes_a_table"), ["in_a_table"]);
+    assert_eq!(reached("root_calls_through_a_variable"), ["stored"]);
+    assert_eq!(reached("root_passes_a_function"), ["passed", "apply", "an unknown pointer"]);
+    assert_eq!(reached("root_allocates"), ["free (dynamic symbol)", "malloc (dynamic symbol)"]);
+    assert_eq!(reached("root_uses_a_thread_local"), ["__tls_get_addr (dynamic symbol)"]);
+    assert_eq!(reached("root_fails"), [""; 0]);
+    assert!(graph.diverges(&graph.function("fails")));
+    assert_eq!(reached("root_calls_an_argument"), ["an unknown pointer"]);
+    assert_eq!(reached("root_switches"), ["one", "two"]);
+    let locks = graph.reach(&[graph.function("root_locks")], |_| true);
+    assert_eq!(locks.instructions().filter(|(_, mark)| mark.locks).count(), 2);
+    let root = graph.function("root_takes_stack");
+    let need = graph.reach(std::slice::from_ref(&root), |_| true).stack(&root);
+    assert!((4008..4100).contains(&need.bytes), "{need:#?}");
+    let path = graph.reach(&[graph.function("root_passes_a_function")], |_| true).path(&graph.function("passed"));
+    assert!(path.starts_with("root_passes_a_function\n    Address to passed at 0x"), "{path}");
+    assert!(path.contains("tests/victims/reach.c:"), "{path}");
+}
+
+#[test]
+fn the_threads_word_lies_at_a_fixed_distance_from_the_thread_pointer() {
+    let offset = library().thread_locals["profile_recorder_thread_v0_1"];
+    let is_fixed = |r: &&Relocation| r.kind == object::elf::R_X86_64_TPOFF64 && r.addend == offset as i64;
+    assert_eq!(library().relocations.iter().filter(is_fixed).count(), 1, "reached by the initial-exec model");
+    // A pair of words that is handed to `__tls_get_addr` names the module and, for a variable of its own, the offset.
+    let modules = library().relocations.iter().filter(|r| r.kind == object::elf::R_X86_64_DTPMOD64);
+    for module in modules {
+        assert_eq!((module.symbol.as_deref(), library().word(module.slot + 8)), (None, Some(0)), "std's own");
+    }
+}
+
+const THREAD_LOCAL: Reasons = &[("capture/src/tls.rs", "the one word, and the thread pointer itself")];
+
+#[test]
+fn a_tick_contains_nothing_that_a_handler_may_not_do() {
+    let allowed = Allowed {
+        left_out: &[],
+        imports: &[
+            ("memcpy", "a copy"),
+            ("memmove", "a copy"),
+            ("memset", "a copy"),
+            (
+                "pthread_setspecific",
+                "of a thread's first tick; glibc keeps the first 32 values in the thread: it stores",
+            ),
+        ],
+        pointers: &[],
+        unknown: &[("recorder/src/sampler/handler.rs chain", "the handler that the application installed")],
+        locks: None,
+        kernel: Some(&[
+            ("clock_ns", "CPU time and time"),
+            ("is_readable", "asks for a page before it is read"),
+            ("map", "memory of the tree's index"),
+            ("unmap", "memory of the tree's index"),
+            ("open", "the store's file for more blocks; the list of mappings for a new thread's stack"),
+            ("drop", "closes what was opened"),
+            ("allocate", "blocks of the store's file"),
+            ("write_at", "blocks of the store's file"),
+            ("read", "the list of mappings"),
+            ("gettid", "a new thread"),
+            ("thread_name", "a new thread"),
+            ("advise", "a new thread's state is wiped in children"),
+            ("start", "a new thread's timer"),
+            ("delete", "a new thread's timer"),
+        ]),
+        sources: Some((
+            &[
+                ("capture/src/", "may run in a handler"),
+                ("unwind/src/", "may run in a handler"),
+                ("layout/src/", "may run in a handler"),
+                ("recorder/src/sampler/handler.rs", "the handler"),
+                ("recorder/src/sampler/mod.rs", "the handler's log"),
+                ("recorder/src/sampler/timers.rs", "a new thread's timer"),
+                ("core/src/", "no state"),
+                ("index.crates.io", "the types of the crate libc"),
+            ],
+            &[
+                ("capture/src/spin.rs", "waits"),
+                ("capture/src/modules.rs refresh", "reads files"),
+                ("capture/src/modules/tables.rs build_piece", "builds"),
+                ("capture/src/modules/tables.rs read_file", "reads files"),
+                ("unwind/src/build/", "allocates"),
+                ("core/src/panicking.rs", "panics"),
+                ("core/src/fmt/", "only to panic"),
+            ],
+        )),
+        thread_local: THREAD_LOCAL,
+        panics: false,
+    };
+    assert_allowed(graph(), &[tick()], &allowed);
+}
+
+/// What a hook that finds everything known does not run.
+const COLD: Reasons = &[
+    ("profile_recorder_alloc_hook::next::resolve", "the first call of the process"),
+    ("profile_recorder_alloc_hook::bootstrap::allocate", "during the first call of the process"),
+    ("profile_recorder_alloc_hook::family::move_out_of_bootstrap", "a block from then"),
+    ("profile_recorder_capture::thread::current_slow", "the first call of a thread, or of a child after fork"),
+    ("profile_recorder_alloc_hook::record::refresh", "a handler came upon unknown code"),
+    ("profile_recorder_capture::modules::refresh", "an object was opened"),
+    ("profile_recorder_capture::modules::refresh_if_stale", "an object was closed"),
+    ("profile_recorder_capture::rules::resolve_slow", "an address that was not looked up lately"),
+    ("<profile_recorder_capture::kept::Kept>::recover", "a frame whose caller takes all registers"),
+    ("<profile_recorder_capture::tree::Tree>::child_slow", "a frame that was not called from there before"),
+    ("profile_recorder_capture::region::allocate_chunks", "the store grows"),
+    ("<profile_recorder_capture::probed::Probed>::is_page_readable_slow", "a page outside the thread's stack"),
+];
+
+#[test]
+fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_most() {
+    let allowed = Allowed {
+        left_out: COLD,
+        imports: &[
+            ("memcpy", "a copy"),
+            ("memmove", "a copy"),
+            ("memset", "a copy"),
+            ("__errno_location", "in `fail`, which sets ENOMEM as the C function does"),
+        ],
+        pointers: &[("profile_recorder_alloc_hook::next", "the next allocator")],
+        unknown: &[],
+        locks: Some(&[
+            ("alloc-hook/src/live.rs lock", "a shard of the live allocations"),
+            ("alloc-hook/src/live.rs adjust", "the filter in front of it"),
+            ("alloc-hook/src/record.rs count_freed", "frees come from any thread"),
+            ("capture/src/region.rs lose", "what is lost is counted for the process"),
+            ("capture/src/thread.rs count_unregistered", "a thread without a record is counted with the process"),
+        ]),
+        kernel: Some(&[
+            ("yield_now", "a shard is taken"),
+            ("map", "the live table grows"),
+            ("unmap", "the live table grows"),
+            ("is_readable", "a page outside the thread's stack"),
+        ]),
+        sources: Some((
+            &[
+                ("alloc-hook/src/", "the hooks"),
+                ("capture/src/", "may run under malloc"),
+                ("unwind/src/", "may run under malloc"),
+                ("layout/src/", "may run under malloc"),
+                ("preload/src/", "the exported functions"),
+                ("core/src/", "no state"),
+                ("index.crates.io", "logarithms of the sampling countdown"),
+            ],
+            &[
+                ("capture/src/spin.rs", "waits"),
+                ("alloc-hook/src/own_heap.rs", "allocates"),
+                ("unwind/src/build/", "allocates"),
+                ("core/src/panicking.rs", "panics"),
+                ("core/src/fmt/", "only to panic"),
+            ],
+        )),
+        thread_local: THREAD_LOCAL,
+        panics: false,
+    };
+    assert_allowed(graph(), &exports(&FAMILY), &allowed);
+}
+
+/// Functions that run outside a handler and may allocate from the recorder's own heap. Their indexing is checked, so a mistake in them could end the process.
+const BUILDERS: Reasons = &[
+    ("profile_recorder::tables::piece", "builds the rows of a piece of code"),
+    ("profile_recorder::tables::file", "reads frame information that is in a file alone"),
+    ("profile_recorder::start::in_child", "opens a child's store"),
+    ("profile_recorder_alloc_hook::next::resolve", "opens the process's store"),
+];
+
+#[test]
+fn no_entry_point_can_panic_but_where_a_table_is_built_or_a_store_opened() {
+    let allowed = Allowed { left_out: BUILDERS, panics: false, ..EVERYTHING };
+    assert_allowed(graph(), &exports(&[&FAMILY[..], &OTHERS].concat()), &allowed);
+}
+
+/// All that the library's code may use, whatever happens.
+const EVERYTHING: Allowed = Allowed {
+    left_out: &[],
+    imports: &[
+        ("memcpy", "a copy"),
+        ("memmove", "a copy"),
+        ("memset", "a copy"),
+        ("bcmp", "a comparison"),
+        ("strlen", "a length"),
+        ("dlsym", "the next function of a name, once"),
+        ("__errno_location", "in `fail`; std's, for messages of errors"),
+        ("__xpg_strerror_r", "std's, for messages of errors"),
+        ("syscall", "std's `Once`: waits for another thread of the recorder"),
+        ("pthread_setspecific", "glibc keeps the first 32 values in the thread: it stores"),
+        ("pthread_key_create", "once, in the constructor"),
+        ("__register_atfork", "once, in the constructor"),
+        ("sigaction", "the constructor installs the handler"),
+        ("sigemptyset", "changes its argument alone"),
+        ("sigaddset", "changes its argument alone"),
+        ("pthread_sigmask", "the end of a thread"),
+        ("pthread_atfork", "once, in the constructor"),
+    ],
+    pointers: &[
+        ("profile_recorder_alloc_hook::next", "the next allocator"),
+        ("profrec_preload::thread", "the next function of a name"),
+        ("profrec_preload::signal", "the next function of a name"),
+        ("dlsym", "the next function of a name"),
+        ("profile_recorder::sampler::handler::REAL_SIGACTION", "the C library's"),
+        ("profile_recorder::start::fork::CHILD", "`in_child`"),
+    ],
+    unknown: &[
+        ("recorder/src/sampler/handler.rs chain", "the handler that the application installed"),
+        ("recorder/src/tables.rs", "`publish`; the tables of closures count where they are made"),
+        ("core/src/", "a virtual call; tables of functions count where they are referred to"),
+        ("alloc/src/", "the same"),
+        ("std/src/", "the same"),
+        ("profrec_preload::thread::begin", "what the application starts a thread with"),
+    ],
+    locks: None,
+    kernel: None,
+    thread_local: THREAD_LOCAL,
+    sources: None,
+    panics: true,
+};
+
+#[test]
+fn nothing_in_the_library_calls_the_hosts_heap_or_waits_in_the_c_library() {
+    let mut roots = exports(&[&FAMILY[..], &OTHERS].concat());
+    roots.extend([tick(), graph().function("profrec_preload::CONSTRUCTOR::construct")]);
+    roots.extend(
+        ["profile_recorder::start::fork::child", "profile_recorder::sampler::timers::thread_exits"]
+            .map(|name| graph().function(name)),
+    );
+    assert_allowed(graph(), &roots, &EVERYTHING);
+}
+
+/// A constant of the sources, written as a shift.
+fn constant(file: &str, name: &str) -> u64 {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let source = std::fs::read_to_string(path).expect("a source file");
+    let line = source.lines().find_map(|line| line.split_once(&format!("const {name}: u64 = ")));
+    let (_, value) = line.unwrap_or_else(|| panic!("{file} has no {name}"));
+    let (bytes, shift) = value.trim_end_matches(';').split_once(" << ").expect("a shift");
+    bytes.parse::<u64>().expect("a number") << shift.parse::<u32>().expect("a number")
+}
+
+#[test]
+fn a_tick_takes_no_more_stack_than_it_made_sure_of() {
+    const HANDLER: &str = "recorder/src/sampler/handler.rs";
+    const NO_RECOVERY: Reasons = &[
+        ("<profile_recorder_capture::kept::Kept>::recover", "asked for room"),
+        ("profile_recorder_capture::walk::go_on", "asked for room"),
+        ("profile_recorder_capture::thread::current_in_handler", "before the walk"),
+        ("profile_recorder_capture::thread::register", "before the walk"),
+    ];
+    const NO_WALK: Reasons = &[
+        ("<profile_recorder_capture::kept::Kept>::recover", "asked for room"),
+        ("profile_recorder_capture::walk::go_on", "asked for room"),
+        ("profile_recorder_capture::rules::resolve_slow", "asked for room"),
+    ];
+    let recovering = &NO_RECOVERY[2..];
+    assert_stack(graph(), &tick(), recovering, constant(HANDLER, "ROOM_TO_RECOVER"));
+    assert_stack(graph(), &tick(), NO_RECOVERY, constant(HANDLER, "ROOM_TO_WALK"));
+    // Rust gives a thread a signal stack of 8 KiB, and a kernel that saves AVX-512 takes 3376 bytes of it. A first tick registers its thread, without asking.
+    assert_stack(graph(), &tick(), NO_WALK, 8192 - 3376);
+    let whole = graph().reach(&[tick()], |edge| !graph().diverges(&edge.to)).stack(&tick());
+    assert_eq!(whole.recursive, BTreeSet::new(), "functions that call themselves");
+}
+
+#[test]
+fn a_hook_takes_no_more_stack_than_a_small_one_has() {
+    /// A hook that builds nothing: a third of the smallest stack that a thread can ask for.
+    const MOST: u64 = 16384 / 3;
+    for root in exports(&FAMILY) {
+        assert_stack(graph(), &root, BUILDERS, MOST);
+    }
+    let building = &BUILDERS[2..];
+    let room = constant("capture/src/modules/tables.rs", "ROOM_TO_BUILD");
+    exports(&FAMILY).iter().for_each(|root| assert_stack(graph(), root, building, room));
+}

@@ -1,0 +1,117 @@
+/* Stacks in unusual places and of unusual sizes. The argument names the case. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline, noclone))
+static volatile long sink;
+static int burns;
+
+static void fail(const char *what) { perror(what); exit(1); }
+static long cpu_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+/* What every case does in the end: a hundred allocations, or ten milliseconds. */
+NOINLINE static void work(void) {
+  long end = cpu_ns() + 10000000;
+  for (int i = 0; i < 100; i++) free(malloc(40));
+  while (burns && cpu_ns() < end)
+    for (int k = 0; k < 1000; k++) sink += k;
+}
+
+/* Three functions in turn, so that each level is known. The arguments: levels to go, and where the stack may not be used any more. */
+void zero(long n, char *end), one(long n, char *end), two(long n, char *end);
+#define LEVEL(name, next) \
+  NOINLINE void name(long n, char *end) { \
+    if (!n || (char *)__builtin_frame_address(0) < end) work(); \
+    else next(n - 1, end); \
+    sink++; \
+  }
+LEVEL(zero, two)
+LEVEL(one, zero)
+LEVEL(two, one)
+
+static long levels;
+static void *deep(void *unused) {
+  (levels % 3 == 0 ? zero : levels % 3 == 1 ? one : two)(levels, 0);
+  return unused;
+}
+
+/* Down to 8 KiB above the guard page of the smallest stack there is; a signal takes more. */
+static void *guarded(void *unused) {
+  pthread_attr_t attributes;
+  void *low;
+  size_t size;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &low, &size);
+  pthread_attr_destroy(&attributes);
+  zero(3000, (char *)low + 8192 + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0));
+  return unused;
+}
+
+static void on_thread(void *(*run)(void *), size_t stack) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, stack);
+  if (pthread_create(&thread, &attributes, run, 0)) fail("pthread_create");
+  pthread_join(thread, 0);
+}
+
+/* Fibers: their stacks come and go, of changing size at one place. */
+static ucontext_t scheduler, fiber;
+NOINLINE static void in_fiber(int n) { zero(n, 0); sink++; }
+static void run_fiber(int n) {
+  for (;;) {
+    in_fiber(n);
+    swapcontext(&fiber, &scheduler);
+  }
+}
+static void fibers(void) {
+  for (int i = 0; i < 30; i++) {
+    size_t size = (i % 3 + 1) * 65536;
+    getcontext(&fiber);
+    fiber.uc_stack.ss_sp = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    fiber.uc_stack.ss_size = size;
+    fiber.uc_link = &scheduler;
+    makecontext(&fiber, (void (*)(void))run_fiber, 1, 30);
+    swapcontext(&scheduler, &fiber);
+    swapcontext(&scheduler, &fiber);
+    munmap(fiber.uc_stack.ss_sp, size);
+  }
+}
+
+/* Handlers on an alternate stack, one of which interrupts another. */
+NOINLINE static void inner_handler(int signal) { sink += signal; work(); sink++; }
+NOINLINE static void outer_handler(int signal) { sink += signal; raise(SIGUSR2); sink++; }
+NOINLINE static void alternate(void) {
+  stack_t stack = {.ss_sp = malloc(65536), .ss_size = 65536};
+  sigaltstack(&stack, 0);
+  struct sigaction first = {.sa_handler = outer_handler, .sa_flags = SA_ONSTACK}, second = {.sa_handler = inner_handler};
+  sigaction(SIGUSR1, &first, 0);
+  sigaction(SIGUSR2, &second, 0);
+  for (int i = 0; i < 50; i++) raise(SIGUSR1);
+}
+
+/* edges CASE (allocs|cpu) [NUMBER] */
+int main(int argc, char **argv) {
+  if (argc < 3) return 2;
+  burns = !strcmp(argv[2], "cpu");
+  levels = argc > 3 ? atol(argv[3]) : 0;
+  if (!strcmp(argv[1], "deep")) on_thread(deep, 64 << 20);
+  else if (!strcmp(argv[1], "guarded")) on_thread(guarded, 16384 + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0));
+  else if (!strcmp(argv[1], "fibers")) fibers();
+  else if (!strcmp(argv[1], "alternate")) alternate();
+  else return 2;
+  return 0;
+}
