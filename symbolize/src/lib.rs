@@ -96,7 +96,7 @@ pub fn symbolize(profile: &Profile, options: &Options) -> Symbolized {
     }
     for ((path, build_id), batch) in files {
         let addresses = batch.addresses();
-        let frames = module::frames(path, build_id, &addresses, options, &mut found.notes);
+        let frames = module::frames(path, (build_id, profile.start_unix_ns), &addresses, options, &mut found.notes);
         batch.insert(&addresses, &frames, &mut found.symbols);
     }
     let addresses = generated.addresses();

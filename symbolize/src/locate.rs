@@ -1,9 +1,10 @@
 //! Where the file of a mapping, or its debug information, lies now.
 //!
 //! A path says little: files are upgraded, deleted, and looked for on other machines. Whatever is found has to have the
-//! build id that was mapped. Only where no build id is known does the path alone decide.
+//! build id that was mapped. Only where no build id is known does the path decide, unless the file changed since.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::elf::Elf;
@@ -21,8 +22,11 @@ pub(crate) struct Binary {
     pub(crate) elf: Elf,
 }
 
-/// The file that was mapped from `path`, or why there is none.
-pub(crate) fn binary(path: &str, build_id: &[u8], debug_dirs: &[PathBuf]) -> Result<Binary, String> {
+/// The file that was mapped from `path`, or why there is none. `recorded` is when that was, in nanoseconds since 1970; 0 if not known.
+pub(crate) fn binary(path: &str, build_id: &[u8], recorded: i64, debug_dirs: &[PathBuf]) -> Result<Binary, String> {
+    if build_id.is_empty() && changed_since(Path::new(path), recorded) {
+        return Err("changed since it was recorded: not used (it has no build id)".to_owned());
+    }
     let reason = match open(Path::new(path), build_id) {
         Ok(binary) => return Ok(binary),
         Err(reason) => reason,
@@ -38,6 +42,13 @@ pub(crate) fn binary(path: &str, build_id: &[u8], debug_dirs: &[PathBuf]) -> Res
         by_id.into_iter().chain([directory.join(relative), directory.join(file_name(relative))])
     });
     here.into_iter().chain(elsewhere).find_map(|path| open(&path, build_id).ok()).ok_or(reason)
+}
+
+/// Whether a file was written, replaced or renamed after a time. (A file that was replaced may have any time of modification; that of its last change is the kernel's.)
+fn changed_since(path: &Path, unix_ns: i64) -> bool {
+    let changed = fs::metadata(path)
+        .map_or(0, |file| file.ctime().saturating_mul(1_000_000_000).saturating_add(file.ctime_nsec()));
+    unix_ns != 0 && changed > unix_ns
 }
 
 /// The separate debug file of a mapped file, of which `main` is what was found.

@@ -14,7 +14,7 @@ use crate::{Detail, Options, packed, vdso};
 /// The frames at each of the sorted addresses, innermost first; reports in `notes` what could not be used.
 pub(crate) fn frames(
     path: &str,
-    build_id: &[u8],
+    (build_id, recorded): (&[u8], i64),
     addresses: &[u64],
     options: &Options,
     notes: &mut Vec<String>,
@@ -24,7 +24,7 @@ pub(crate) fn frames(
         vdso_functions(build_id, addresses, &mut functions, notes);
         return functions.iter().map(|function| function.iter().map(frame).collect()).collect();
     }
-    let main = match locate::binary(path, build_id, &options.debug_dirs) {
+    let main = match locate::binary(path, build_id, recorded, &options.debug_dirs) {
         Ok(binary) => Some(binary),
         Err(reason) => {
             notes.push(format!("{path}: {reason}"));
