@@ -110,12 +110,12 @@ fn read_build_id(address: u64, length: u64, headers: &mut Headers) -> Option<()>
         let (name, content, kind) = (u32_at(&head, 0)?, u32_at(&head, 4)?, u32_at(&head, 8)?);
         let start = at.checked_add(12)?.checked_add(u64::from(name).next_multiple_of(4))?;
         if kind == NT_GNU_BUILD_ID && memory.read(at.checked_add(12)?) == Some(*b"GNU\0") {
-            let length = (content as usize).min(headers.build_id.len());
-            for (byte, at) in headers.build_id.get_mut(..length)?.iter_mut().zip(start..) {
-                let [read] = memory.read(at)?;
-                *byte = read;
+            let mut build_id = [0; 32];
+            let length = (content as usize).min(build_id.len());
+            for (byte, at) in build_id.get_mut(..length)?.iter_mut().zip(start..) {
+                [*byte] = memory.read(at)?;
             }
-            headers.build_id_length = length;
+            (headers.build_id, headers.build_id_length) = (build_id, length);
             return Some(());
         }
         at = start.checked_add(u64::from(content).next_multiple_of(4))?;

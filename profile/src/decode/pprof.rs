@@ -15,6 +15,7 @@ use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), Decode
     }
     let (head, samples) = split(bytes).map_err(not_proto)?;
     let head = proto::Profile::decode(&*head).map_err(not_proto)?;
-    let mut decoder = Decoder::new(&head)?;
+    let mut decoder = Decoder::new(&head, limits)?;
     for range in samples {
         let sample = proto::Sample::decode(&bytes[range]).map_err(not_proto)?;
         decoder.sample(sample)?;
@@ -84,10 +85,13 @@ struct Decoder<'a> {
     stacks: FxHashMap<Vec<u64>, StackId>,
     threads: FxHashMap<Thread, ThreadId>,
     is_memory: bool,
+    limits: Limits,
+    /// Bytes that may still be taken on: a few bytes of a file can name a long text, or a location of many frames, again and again.
+    left: Cell<usize>,
 }
 
 impl<'a> Decoder<'a> {
-    fn new(head: &'a proto::Profile) -> Result<Self, DecodeError> {
+    fn new(head: &'a proto::Profile, limits: Limits) -> Result<Self, DecodeError> {
         if head.string_table.first().is_none_or(|first| !first.is_empty()) {
             return Err(DecodeError::corrupt("the string table does not begin with an empty string"));
         }
@@ -103,6 +107,8 @@ impl<'a> Decoder<'a> {
             stacks: FxHashMap::default(),
             threads: FxHashMap::default(),
             is_memory: false,
+            limits,
+            left: Cell::new(limits.bytes),
         };
         decoder.head()?;
         let mapping_ids = decoder.mappings()?;
@@ -122,7 +128,15 @@ impl<'a> Decoder<'a> {
 
     fn text(&self, index: i64) -> Result<&'a str, DecodeError> {
         let string = usize::try_from(index).ok().and_then(|index| self.head.string_table.get(index));
-        string.map(String::as_str).ok_or_else(|| DecodeError::corrupt(format!("string {index} does not exist")))
+        let string = string.ok_or_else(|| DecodeError::corrupt(format!("string {index} does not exist")))?;
+        self.take_on(string.len())?;
+        Ok(string)
+    }
+
+    fn take_on(&self, bytes: usize) -> Result<(), DecodeError> {
+        let left = self.left.get().checked_sub(bytes).ok_or_else(|| DecodeError::too_large(self.limits))?;
+        self.left.set(left);
+        Ok(())
     }
 
     fn value_type(&self, of: proto::ValueType) -> Result<SampleType, DecodeError> {
@@ -228,6 +242,7 @@ impl<'a> Decoder<'a> {
                 for id in sample.location_id.iter().rev() {
                     let frames = self.locations.get(id);
                     let frames = frames.ok_or_else(|| DecodeError::corrupt(format!("location {id} does not exist")))?;
+                    self.take_on(frames.len() * size_of::<FrameId>())?;
                     stack = frames.iter().fold(stack, |stack, frame| self.profile.stacks.push(stack, *frame));
                 }
                 self.stacks.insert(sample.location_id, stack);

@@ -44,10 +44,14 @@ fn one_line(text: &str) -> Cow<'_, str> {
 /// A name as the folded formats can hold it: `;` separates frames, so it becomes `:`. A last word of digits would be read as a
 /// value, and a `#` at the beginning as a comment: a `_` keeps them apart.
 fn folded_name(name: &str) -> Cow<'_, str> {
-    let mut folded = match name.trim() {
-        "" => Cow::Borrowed("_"),
-        trimmed => one_line(trimmed),
+    let mut folded = match one_line(name) {
+        Cow::Borrowed(line) => Cow::Borrowed(line.trim()),
+        // A control character at an end is a space now.
+        Cow::Owned(line) => Cow::Owned(line.trim().to_owned()),
     };
+    if folded.is_empty() {
+        folded = Cow::Borrowed("_");
+    }
     if folded.contains(';') {
         folded = Cow::Owned(folded.replace(';', ":"));
     }

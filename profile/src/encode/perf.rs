@@ -95,7 +95,11 @@ fn entries(profile: &Profile, column: usize, mut each: impl FnMut(&Entry) -> io:
         each(&Entry { thread: Some(event.thread), unix_ns: event.unix_ns, period: event.weight, stack: event.stack })?;
     }
     let counts = profile.sample_types.iter().position(|t| *t == SampleType::new("samples", "count"));
-    let counts = counts.filter(|counts| profile.total(*counts) <= MAX_REPEATED);
+    // Not the total: negative counts of a difference take no entries away.
+    let entries = |counts: usize| -> i128 {
+        profile.samples.iter().filter_map(|s| s.values.get(counts)).map(|v| i128::from((*v).max(0))).sum()
+    };
+    let counts = counts.filter(|counts| entries(*counts) <= i128::from(MAX_REPEATED));
     let advances = profile.sample_types.get(column).is_some_and(|t| t.unit == "nanoseconds");
     let mut clocks: FxHashMap<Option<ThreadId>, i64> = FxHashMap::default();
     for sample in &profile.samples {

@@ -64,7 +64,9 @@ impl Modules {
 }
 
 fn mapping(view: &View<'_>, module: &ModuleFields) -> Mapping {
-    let path = view.text(RecordId(module.path), module.path_length as usize).unwrap_or_default();
+    // No path is longer, but a damaged length could make each one as long as the store.
+    let length = (module.path_length as usize).min(layout::CHUNK);
+    let path = view.text(RecordId(module.path), length).unwrap_or_default();
     let build_id = module.build_id.iter().flat_map(|word| word.to_le_bytes());
     Mapping {
         start: module.start_avma,

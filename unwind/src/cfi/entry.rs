@@ -159,7 +159,7 @@ impl Fde {
 
     /// Whether it describes an address.
     pub(crate) fn contains(&self, address: u64) -> bool {
-        address.wrapping_sub(self.start) < self.length
+        address.checked_sub(self.start).is_some_and(|offset| offset < self.length)
     }
 
     /// Gives the rules with the address from which they hold, ascending.

@@ -1,0 +1,168 @@
+//! Writes what the fuzz targets begin with, a folder for each: `seeds DIRECTORY`. Taken from files that every Linux system has, so that nothing large lies in the repository.
+
+use flate2::read::GzDecoder;
+use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindSection as _};
+use layout::{Frame, ModuleIndex, Root};
+use object::{Object as _, ObjectSection as _};
+use profile::{Label, Options, Profile, Sample, SampleType, SymbolFrame, Symbols, Thread, ThreadId, encode};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+#[path = "../../profile/tests/support/store.rs"]
+#[allow(unreachable_pub, dead_code, missing_docs, reason = "shared with the tests of the crate")]
+mod store;
+
+/// Functions of each file and kind of description.
+const FUNCTIONS: usize = 12;
+
+fn main() -> std::io::Result<()> {
+    let directory = PathBuf::from(std::env::args_os().nth(1).expect("seeds DIRECTORY"));
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let directory = directory.join(target);
+        std::fs::create_dir_all(&directory)?;
+        std::fs::write(directory.join(name), bytes)
+    };
+    for path in files() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let bytes = std::fs::read(&path)?;
+        let file = object::File::parse(&*bytes).expect("an ELF file");
+        for (i, seed) in call_frame_information(&file).iter().enumerate() {
+            write("cfi", &format!("{name}-{i}"), seed)?;
+        }
+        for section in [".plt", ".plt.sec", ".plt.got", ".text"] {
+            let Some(data) = file.section_by_name(section).and_then(|section| section.data().ok()) else { continue };
+            write("code", &format!("{name}{section}"), &[&[100], &data[..data.len().min(256)]].concat())?;
+        }
+        write("elf", &name, &[&[0, 0, 0], &bytes[..bytes.len().min(3000)]].concat())?;
+    }
+    let trampoline = [0x48, 0x83, 0xec, 0x08, 0xff, 0xd1, 0x48, 0x83, 0xc4, 0x08, 0xc3];
+    let signal_return =
+        [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05, 0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
+    write("code", "small", &[&[100; 17][..], &trampoline, &signal_return, &[0x90; 16]].concat())?;
+    let maps = std::fs::read("/proc/self/maps")?;
+    for piece in [0, 3, 255] {
+        write("maps", &format!("self-{piece}"), &[&[piece, piece], &*maps].concat())?;
+    }
+    for (i, seed) in (1..40).map(noise).enumerate() {
+        write("walker", &format!("noise-{i}"), &seed)?;
+        write("stack", &format!("noise-{i}"), &seed)?;
+        write("store", &format!("noise-{i}"), &[&[1, 31, 1], &*seed].concat())?;
+    }
+    write("store", "whole", &[&[0], &*a_store()].concat())?;
+    let (profile, symbols) = a_profile();
+    let mut packed = Vec::new();
+    encode::pprof::encode(&profile, &symbols, &Options::default(), &mut packed)?;
+    write("pprof", "packed", &packed)?;
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&*packed).read_to_end(&mut unpacked)?;
+    write("pprof", "unpacked", &unpacked)?;
+    write("collapsed", "lines", b"# a comment\nmain;f;g 12\nmain;f 3\n\nmain;operator new(unsigned long) -1\n;; 7\n")
+}
+
+/// The C library, the dynamic linker and this program; cross compilers' libraries if they are there.
+fn files() -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("mappings");
+    let mut files: Vec<PathBuf> =
+        maps.lines().filter_map(|line| line.split_whitespace().nth(5)).map(PathBuf::from).collect();
+    let cross = Path::new("/usr/aarch64-linux-gnu/lib");
+    files.extend(["libc.so.6", "ld-linux-aarch64.so.1"].map(|name| cross.join(name)));
+    files.retain(|path| path.is_file());
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// Sections of a few functions each, of every kind that the file has, behind a byte for the place and a header.
+fn call_frame_information(file: &object::File<'_>) -> Vec<Vec<u8>> {
+    let Some(section) = file.section_by_name(".eh_frame") else { return Vec::new() };
+    let bytes = section.data().expect("bytes");
+    let eh_frame = EhFrame::new(bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(section.address());
+    let entry = |at: usize| {
+        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        &bytes[at..at + 4 + length as usize]
+    };
+    let mut kinds: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut entries = eh_frame.entries(&bases);
+    while let Ok(Some(found)) = entries.next() {
+        let CieOrFde::Fde(fde) = found else { continue };
+        let EhFrameOffset(cie) = fde.cie_offset();
+        match kinds.iter_mut().find(|(known, _)| *known == cie) {
+            Some((_, functions)) => functions.push(fde.offset()),
+            None => kinds.push((cie, vec![fde.offset()])),
+        }
+    }
+    let mut seeds = Vec::new();
+    for (cie, functions) in kinds {
+        let step = functions.len().div_ceil(FUNCTIONS);
+        let chosen: Vec<usize> = functions.into_iter().step_by(step).collect();
+        for group in chosen.chunks(3) {
+            // The header names the section and one function that lies nowhere.
+            let mut seed = vec![0, 20, 1, 0x1b, 0x03, 0x3b, 0xfc, 0x0f, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x10, 0, 0];
+            let start = seed.len();
+            seed.extend(entry(cie));
+            for function in group {
+                let at = seed.len();
+                seed.extend(entry(*function));
+                let distance = (at + 4 - start) as u32;
+                seed[at + 4..at + 8].copy_from_slice(&distance.to_le_bytes());
+            }
+            seed.extend([0; 4]);
+            seeds.push(seed);
+        }
+    }
+    seeds
+}
+
+/// The same bytes on each run (xorshift), small ones among them.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..600).map(|_| next()).map(|number| (number >> 16) as u8 >> (number % 3)).collect()
+}
+
+fn a_store() -> Vec<u8> {
+    let mut store = store::Store::new(31, "/bin/example");
+    let thread = store.thread(7, "main", 10, 100);
+    store.module(1, "/bin/example", 0x1000, 0x1000, false);
+    for root in [Root::Allocs, Root::Cpu, Root::Wall] {
+        let root_node = store.root(root, thread);
+        let main = store.node(root_node, Frame::return_address(ModuleIndex::new(1).expect("small"), 0x1234));
+        let leaf = store.node(main, Frame::instruction(ModuleIndex::NONE, 0x99));
+        match root {
+            Root::Allocs => store.alloc_values(leaf, [3 << 16, 300, 1 << 16, 100, 0]),
+            Root::Cpu | Root::Wall => {
+                store.time_values(leaf, 2, 20_000_000);
+                store.time_sample(leaf, thread, 7, 6_000, 10_000_000);
+            }
+        }
+    }
+    store.lose(layout::Lost::StoreFull, 1, 10);
+    store.bytes
+}
+
+fn a_profile() -> (Profile, Symbols) {
+    let mut profile = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("space", "bytes")]);
+    let mut symbols = Symbols::new();
+    profile.threads = vec![Thread { pid: 1, tid: 2, name: "worker".into(), process: "example".into(), slot: 0 }];
+    profile.mappings =
+        vec![profile::Mapping { start: 0x1000, end: 0x9000, path: "/bin/example".into(), ..Default::default() }];
+    let address = profile::Frame::Address {
+        mapping: Some(profile::MappingId(0)),
+        svma: profile::Svma(0x1234),
+        kind: profile::AddressKind::ReturnAddress,
+    };
+    let inlined =
+        SymbolFrame { inlined: true, file: Some("/src/f.rs".into()), line: 3, ..SymbolFrame::named("inlined") };
+    symbols.insert(address.address().expect("an address"), vec![inlined, SymbolFrame::named("f")]);
+    let stack = profile.stacks.intern([profile::Frame::named("main"), address]);
+    let labels = vec![Label::text("request", "GET /"), Label::number("shard", 3)];
+    profile.samples = vec![Sample { stack, thread: Some(ThreadId(0)), labels, values: vec![3, 4096] }];
+    profile.comments = vec!["an example".into()];
+    (profile, symbols)
+}

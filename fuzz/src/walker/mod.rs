@@ -1,0 +1,231 @@
+//! Walks over arbitrary rules, stacks and registers.
+//!
+//! A walk ends, and says the same end again. The incremental walk gives what the plain one gives, each time, whatever changed in the stack, in its readable part or in
+//! the registers since the time before. What rules say about an address stays the same, as [`unwind::kept`] asks.
+
+mod machine;
+
+use crate::input::Input;
+use machine::Machine;
+use std::mem::MaybeUninit;
+use unwind::kept::{self, KeptFrame, Room, TooDeep, Words};
+use unwind::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Slot, Step, Truncated, Walker, aarch64, x86_64};
+
+/// Where the words of the stack begin.
+const STACK: u64 = 0x7000_0000;
+/// Where code lies; one rule holds for every so many addresses.
+const CODE: u64 = 0x40_0000;
+/// Bytes beyond the words that a rule can reach: the farthest slot of a signal's frame.
+const REACH: u64 = 4095 * 8;
+const MOST_WALKS: usize = 64;
+/// Words of the stack.
+pub const WORDS: usize = 127;
+
+/// Walks on both architectures, in a stack with a hole.
+pub fn check(data: &[u8]) {
+    check_in(data, STACK, &mut [0; WORDS * 8], &Stack::new);
+}
+
+/// Walks on both architectures. `memory` reads the stack, whose bytes are given and lie at `base`, for a walk that begins at a stack pointer; 64 bytes from `hole` on need not be
+/// readable.
+pub fn check_in<M: Memory>(data: &[u8], base: u64, bytes: &mut [u8; WORDS * 8], memory: &dyn Fn(&[u8], u64, u64) -> M) {
+    for check in [check_on::<x86_64::Registers, M>, check_on::<aarch64::Registers, M>] {
+        bytes.fill(0);
+        check(Input::new(data), base, bytes, memory);
+    }
+}
+
+/// A stack of its own, whose words have numbers from the stack pointer of the walk to the top.
+struct Stack {
+    bytes: Vec<u8>,
+    hole: u64,
+    sp: u64,
+}
+
+impl Stack {
+    fn new(bytes: &[u8], hole: u64, sp: u64) -> Self {
+        Self { bytes: bytes.to_vec(), hole, sp }
+    }
+
+    fn get(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(STACK)?).ok()?;
+        let bytes = self.bytes.get(at..at.checked_add(8)?)?;
+        let in_hole = address + 8 > self.hole && address < self.hole.saturating_add(64);
+        (!in_hole).then(|| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    }
+}
+
+/// The highest bit of a slot's number.
+const TOP: u64 = 1 << 31;
+
+impl Memory for Stack {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        self.get(address)
+    }
+
+    fn slot(&self, address: u64) -> Option<Slot> {
+        (address >= self.sp && self.get(address).is_some()).then(|| Slot((TOP | (address - STACK)) as u32))
+    }
+
+    fn read_slot(&mut self, Slot(number): Slot) -> Option<u64> {
+        let address = STACK + u64::from(number).checked_sub(TOP)?;
+        self.get(address).filter(|_| address >= self.sp)
+    }
+}
+
+/// The rules by address, over and over, wherever the stack lies; the tag is the address.
+#[derive(Clone, Copy)]
+struct Repeated<'a> {
+    rules: &'a [Rule],
+    base: u64,
+}
+
+impl Rules for Repeated<'_> {
+    type Tag = u64;
+
+    fn lookup(&mut self, address: FrameAddress) -> (Rule, u64) {
+        let pc = address.for_lookup();
+        let in_stack = pc.wrapping_sub(self.base).wrapping_add(STACK);
+        let place = if in_stack.abs_diff(STACK) < 1 << 20 { in_stack } else { pc };
+        (self.rules[(place % self.rules.len() as u64) as usize], pc)
+    }
+}
+
+/// Mostly code, some addresses on the stack, some nonsense.
+fn word(input: &mut Input<'_>, base: u64) -> u64 {
+    match input.u8() {
+        low @ 0..0x80 => CODE + u64::from(low),
+        low @ 0x80..0xd0 => base + 8 * u64::from(input.u8()) + u64::from(low >> 4 & 4),
+        low @ 0xd0..0xe0 => base + 8 * u64::from(input.u8()) + u64::from(low & 7),
+        0xe0..0xf0 => 0,
+        _ => input.u64(),
+    }
+}
+
+type Frame<G> = (FrameAddress, u64, G);
+
+/// All frames of a plain walk, leaf first, and how it ended.
+fn walk_plainly<G: Machine>(
+    (at, registers): (FrameAddress, G),
+    rules: Repeated<'_>,
+    memory: impl Memory,
+) -> (Vec<Frame<G>>, Result<(), Truncated>) {
+    let mut walker = match at {
+        FrameAddress::Instruction(_) => Walker::at_instruction(registers, rules, memory),
+        FrameAddress::ReturnAddress(_) => Walker::at_return_address(registers, rules, memory),
+    };
+    // Between two switches the stack pointer rises, in memory or in reach of it; on aarch64 a leaf's caller may share it.
+    let limit = 2 * (usize::from(STACK_SWITCHES) + 1) * (WORDS * 8 + REACH as usize + 16);
+    let mut frames = Vec::new();
+    loop {
+        match walker.advance() {
+            Step::Frame(address, tag) => frames.push((address, tag, *walker.registers())),
+            Step::End(end) => {
+                assert_eq!(walker.advance(), Step::End(end), "an end is an end");
+                return (frames, end);
+            }
+        }
+        assert!(frames.len() <= limit, "the walk does not end");
+    }
+}
+
+fn zeroed<T>() -> T
+where
+    T: Copy,
+{
+    // SAFETY: used for kept frames only: numbers and enums of which zero is a value. The recorder's begin as zeroed memory too.
+    #[allow(unsafe_code)]
+    unsafe {
+        MaybeUninit::zeroed().assume_init()
+    }
+}
+
+struct Walked<G> {
+    frames: Vec<KeptFrame<G, u64>>,
+    words: Vec<Words>,
+    depth: usize,
+    note: u32,
+}
+
+impl<G: Machine> Walked<G> {
+    fn compare(&mut self, from: (FrameAddress, G), rules: Repeated<'_>, memory: &mut impl Memory) {
+        let (plain, end) = walk_plainly(from, rules, &mut *memory);
+        let (before, notes) = (self.depth, self.notes());
+        let room = Room { frames: &mut self.frames, words: &mut self.words };
+        let walked = match kept::walk(room, &mut self.depth, from, &mut { rules }, memory) {
+            Ok(walked) => walked,
+            Err(TooDeep) => {
+                assert_eq!(self.depth, 0, "nothing is kept");
+                // The kept frames take room until they are passed.
+                assert!(plain.len() + before > self.frames.len(), "{} frames are not too deep", plain.len());
+                return;
+            }
+        };
+        assert_eq!(walked.end, end);
+        let kept = self.frames[..self.depth].iter().rev().map(|frame| (frame.address(), frame.tag, frame.registers()));
+        assert!(kept.eq(plain.iter().copied()), "the frames of a plain walk: {plain:x?}");
+        assert!(walked.shared <= before.min(self.depth));
+        let after = self.notes();
+        assert_eq!(notes[..walked.shared], after[..walked.shared], "shared frames keep their notes");
+        assert!(after[walked.shared..].iter().all(|note| *note == 0), "new frames have none");
+        for frame in &mut self.frames[..self.depth] {
+            self.note += 1;
+            frame.note = self.note;
+        }
+    }
+
+    fn notes(&self) -> Vec<u32> {
+        self.frames[..self.depth].iter().map(|frame| frame.note).collect()
+    }
+}
+
+fn check_on<G: Machine, M: Memory>(
+    mut input: Input<'_>,
+    base: u64,
+    bytes: &mut [u8; WORDS * 8],
+    memory: &dyn Fn(&[u8], u64, u64) -> M,
+) {
+    let rules: Vec<Rule> = (0..1 + input.u8() % 16)
+        .map(|_| match input.u8() {
+            kind if kind % 4 == 0 => Rule::from_bits(input.u64()),
+            kind => G::rule(kind, &mut input),
+        })
+        .collect();
+    let rules = Repeated { rules: &rules, base };
+    let room = 4 + usize::from(input.u8());
+    let words = 8 + usize::from(input.u8()) % (WORDS - 7);
+    for place in bytes.chunks_exact_mut(8).take(words) {
+        place.copy_from_slice(&word(&mut input, base).to_le_bytes());
+    }
+    let frames = vec![zeroed::<KeptFrame<G, u64>>(); room];
+    let mut walked = Walked { frames, words: vec![Words::default(); room], depth: 0, note: 0 };
+    let mut hole = 0;
+    let mut at = FrameAddress::ReturnAddress(CODE);
+    let mut registers = G::new(CODE, base, Some(base), None);
+    for _ in 0..MOST_WALKS {
+        // As a program does: some frames return, some are pushed, a word changes here or there, or nothing does.
+        match input.u8() {
+            0..0x40 => {
+                let place = 8 * (usize::from(input.u8()) % words);
+                bytes[place..place + 8].copy_from_slice(&word(&mut input, base).to_le_bytes());
+            }
+            0x40..0x80 => registers = registers.with_sp(word(&mut input, base)),
+            0x80..0xa0 => {
+                registers = G::new(word(&mut input, base), registers.sp(), Some(word(&mut input, base)), None);
+            }
+            0xa0..0xb0 => registers = G::new(registers.pc(), registers.sp(), None, Some(word(&mut input, base))),
+            0xb0..0xc0 => hole = word(&mut input, base) & !63,
+            0xc0..0xd0 => at = FrameAddress::Instruction(0),
+            0xd0..0xe0 => at = FrameAddress::ReturnAddress(0),
+            0xe0.. => {}
+        }
+        at = match at {
+            FrameAddress::Instruction(_) => FrameAddress::Instruction(registers.pc()),
+            FrameAddress::ReturnAddress(_) => FrameAddress::ReturnAddress(registers.pc()),
+        };
+        walked.compare((at, registers), rules, &mut memory(&bytes[..words * 8], hole, registers.sp()));
+        if input.is_empty() {
+            break;
+        }
+    }
+}

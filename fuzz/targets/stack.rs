@@ -1,0 +1,73 @@
+//! The walks of [`fuzz::walker`] over the recorder's own memory of a stack: real memory, read without asking where it is known to be a thread's stack.
+#![no_main]
+
+#[path = "../../capture/src/stack.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a module of another crate, of which not all is used here")]
+mod stack;
+
+/// Where else memory can be read: in all of the buffer.
+mod probed {
+    use std::cell::Cell;
+
+    thread_local! {
+        static READABLE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    }
+
+    pub(crate) fn set(from: u64, to: u64) {
+        READABLE.set((from, to));
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Probed;
+
+    impl Probed {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        pub(crate) fn is_readable(&mut self, address: u64, bytes: u64) -> bool {
+            let (from, to) = READABLE.get();
+            from <= address && address.checked_add(bytes).is_some_and(|end| end <= to)
+        }
+    }
+}
+
+/// What finding the stack of a thread takes, which is not done here.
+mod maps {
+    pub(crate) struct Line<'a> {
+        pub(crate) start: u64,
+        pub(crate) end: u64,
+        pub(crate) path: &'a [u8],
+    }
+
+    pub(crate) fn each(_visit: impl FnMut(&Line<'_>) -> bool) -> bool {
+        false
+    }
+}
+
+mod tls {
+    pub(crate) fn thread_pointer() -> u64 {
+        0
+    }
+}
+
+use fuzz::walker;
+use stack::{Bounds, StackMemory};
+
+#[repr(align(16))]
+struct Aligned([u8; walker::WORDS * 8]);
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((choice, data)) = data.split_first() else { return };
+    let mut bytes = Box::new(Aligned([0; walker::WORDS * 8]));
+    let base = bytes.0.as_ptr() as u64;
+    probed::set(base, base + bytes.0.len() as u64);
+    // The stack is all of the buffer, or a part of it in the middle.
+    let (below, above) = (u64::from(choice & 15) * 24, u64::from(choice >> 4) * 10);
+    let memory = |bytes: &[u8], _hole, sp| {
+        let end = base + bytes.len() as u64;
+        let bounds = Bounds { low: base + below, high: end.saturating_sub(above).max(base + below) };
+        StackMemory::new(bounds, sp)
+    };
+    walker::check_in(data, base, &mut bytes.0, &memory);
+});
