@@ -1,6 +1,6 @@
 //! Many threads walking at once: `cargo bench -p profile-recorder-benches --bench threads [-- --quick]`
 //!
-//! Each walks stacks of its own and enters them into its own tree. If warm walks wrote to memory that they share, two threads on two processors would not be twice as fast as one.
+//! Each walks stacks of its own and enters them into its own tree. If warm walks wrote to memory that they share, a walk would take more of a processor's time the more threads there are.
 
 use capture::rules::InHandler;
 use capture::stack::{Bounds, StackMemory};
@@ -24,26 +24,34 @@ fn main() {
     println!(
         "Threads walking stacks of {DEPTH} functions and entering them, on {processors} processors: the best of {rounds} rounds.\n"
     );
-    println!("threads  million walks/s  times one thread");
-    let mut one = None;
+    println!("threads  CPU ns a walk  times one thread");
     let mut all: [Rounds; 3] = Default::default();
     for _ in 0..rounds {
         for (threads, walks) in [1, processors, 64].into_iter().zip(&mut all) {
-            walks.push(walks_in(threads, Duration::from_millis(length)) as f64 / (length as f64 * 1e3));
+            walks.push(time_of_a_walk(threads, Duration::from_millis(length)));
         }
     }
+    let [one, ..] = &all;
     for (threads, walks) in [1, processors, 64].into_iter().zip(&all) {
-        let rate = walks.worst();
-        let one = *one.get_or_insert(rate);
-        println!("{threads:7} {rate:16.2} {:17.2}", rate / one);
+        println!("{threads:7} {:14.0} {:17.2}", walks.best(), walks.best() / one.best());
     }
 }
 
-fn walks_in(threads: usize, length: Duration) -> u64 {
-    let (ready, stop, walks) = (Barrier::new(threads + 1), AtomicBool::new(false), AtomicU64::new(0));
+/// CPU time of the calling thread in nanoseconds.
+fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists, and the kernel writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CPU nanoseconds of a walk, over all threads.
+fn time_of_a_walk(threads: usize, length: Duration) -> f64 {
+    let (ready, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
+    let (walks, cpu) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for number in 0..threads {
-            let (ready, stop, walks) = (&ready, &stop, &walks);
+            let (ready, stop, walks, cpu) = (&ready, &stop, &walks, &cpu);
             scope.spawn(move || {
                 let here = 0_u64;
                 let stack = Bounds::of_current_thread(&raw const here as u64);
@@ -63,9 +71,11 @@ fn walks_in(threads: usize, length: Duration) -> u64 {
                 };
                 (0..16).for_each(|seed| walk(seed, 1));
                 ready.wait();
+                let start = cpu_ns();
                 while !stop.load(Ordering::Relaxed) {
                     (0..16).for_each(|seed| walk(seed, 10));
                 }
+                cpu.fetch_add(cpu_ns() - start, Ordering::Relaxed);
                 walks.fetch_add(walked, Ordering::Relaxed);
             });
         }
@@ -73,5 +83,5 @@ fn walks_in(threads: usize, length: Duration) -> u64 {
         std::thread::sleep(length);
         stop.store(true, Ordering::Relaxed);
     });
-    walks.load(Ordering::Relaxed)
+    cpu.load(Ordering::Relaxed) as f64 / walks.load(Ordering::Relaxed) as f64
 }

@@ -44,10 +44,10 @@ pub fn check(data: &[u8]) {
 
 fn x86_64_is_frame(rule: Rule) -> bool {
     use x86_64::Form;
-    matches!(Form::decode(rule), Form::Frame { .. } | Form::Context { .. })
+    matches!(Form::decode(rule), Form::Frame { .. } | Form::Context { .. } | Form::EndOfStack)
 }
 
 fn aarch64_is_frame(rule: Rule) -> bool {
     use aarch64::Form;
-    matches!(Form::decode(rule), Form::Frame { .. } | Form::Context { .. })
+    matches!(Form::decode(rule), Form::Frame { .. } | Form::Context { .. } | Form::EndOfStack)
 }

@@ -54,14 +54,18 @@ mod tls {
 use fuzz::walker;
 use stack::{Bounds, StackMemory};
 
-#[repr(align(16))]
-struct Aligned([u8; walker::WORDS * 8]);
+/// Code and, at the end, the stack.
+#[repr(C, align(16))]
+struct Real {
+    code: [u8; walker::CODE_BYTES],
+    stack: [u8; walker::WORDS * 8],
+}
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((choice, data)) = data.split_first() else { return };
-    let mut bytes = Box::new(Aligned([0; walker::WORDS * 8]));
-    let base = bytes.0.as_ptr() as u64;
-    probed::set(base, base + bytes.0.len() as u64);
+    let mut real = Box::new(Real { code: walker::code(), stack: [0; walker::WORDS * 8] });
+    let (code, base) = (real.code.as_ptr() as u64, real.stack.as_ptr() as u64);
+    probed::set(code, base + real.stack.len() as u64);
     // The stack is all of the buffer, or a part of it in the middle.
     let (below, above) = (u64::from(choice & 15) * 24, u64::from(choice >> 4) * 10);
     let memory = |bytes: &[u8], _hole, sp| {
@@ -69,5 +73,5 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let bounds = Bounds { low: base + below, high: end.saturating_sub(above).max(base + below) };
         StackMemory::new(bounds, sp)
     };
-    walker::check_in(data, base, &mut bytes.0, &memory);
+    walker::check_in(data, (code, base), &mut real.stack, &memory);
 });

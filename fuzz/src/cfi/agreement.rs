@@ -123,7 +123,10 @@ impl Module<'_> {
                 let rule = self.lookup(pc).unwrap_or_else(|| panic!("no row at {pc:#x}"));
                 oracle.compare_rule::<A>(rule, remembered.is_some_and(|most| most <= STATES));
                 let all = self.header.describe_all::<A, N>(&mut { self.sections }, pc);
-                assert!(all.is_some() || remembered.is_none_or(|most| most > STATES_OF_ALL), "nothing is said about {pc:#x}");
+                assert!(
+                    all.is_some() || remembered.is_none_or(|most| most > STATES_OF_ALL),
+                    "nothing is said about {pc:#x}"
+                );
                 if let Some((all, signal)) = all {
                     assert_eq!(signal, fde.is_signal_trampoline());
                     oracle.compare_all::<A, N>(&all, signal);

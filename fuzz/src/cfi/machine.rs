@@ -45,7 +45,12 @@ impl Machine for aarch64::Registers {
     const VENDOR: Vendor = Vendor::AArch64;
 
     fn made_up(pc: u64) -> Self {
-        Self { pc, sp: register::<Self>(Self::SP), fp: Some(register::<Self>(Self::FP)), lr: Some(register::<Self>(Self::RA)) }
+        Self {
+            pc,
+            sp: register::<Self>(Self::SP),
+            fp: Some(register::<Self>(Self::FP)),
+            lr: Some(register::<Self>(Self::RA)),
+        }
     }
 
     fn frame_pointer(&self) -> Option<u64> {

@@ -84,7 +84,16 @@ impl<'a, 'row> Oracle<'a, 'row> {
         assert_eq!(A::RETURN_ADDRESS.0, A::RA);
         let signal = fde.is_signal_trampoline();
         let column = (A::RA, A::return_address(pc));
-        Self { section: listed.section, encoding: fde.cie().encoding(), row, pc, signal, column, made_up: register::<A>, sp: register::<A>(A::SP) }
+        Self {
+            section: listed.section,
+            encoding: fde.cie().encoding(),
+            row,
+            pc,
+            signal,
+            column,
+            made_up: register::<A>,
+            sp: register::<A>(A::SP),
+        }
     }
 
     fn register(&self, number: u16) -> u64 {

@@ -1,7 +1,7 @@
 //! Walks over arbitrary rules, stacks and registers.
 //!
 //! A walk ends, and says the same end again. The incremental walk gives what the plain one gives, each time, whatever changed in the stack, in its readable part or in
-//! the registers since the time before. What rules say about an address stays the same, as [`unwind::kept`] asks.
+//! the registers since the time before. What rules say about an address stays the same, as [`unwind::kept`] asks, and so does code.
 
 mod machine;
 
@@ -15,6 +15,8 @@ use unwind::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Slot, Step, Trun
 const STACK: u64 = 0x7000_0000;
 /// Where code lies; one rule holds for every so many addresses.
 const CODE: u64 = 0x40_0000;
+/// Bytes of code.
+pub const CODE_BYTES: usize = 256;
 /// Bytes beyond the words that a rule can reach: the farthest slot of a signal's frame.
 const REACH: u64 = 4095 * 8;
 const MOST_WALKS: usize = 64;
@@ -23,15 +25,25 @@ pub const WORDS: usize = 127;
 
 /// Walks on both architectures, in a stack with a hole.
 pub fn check(data: &[u8]) {
-    check_in(data, STACK, &mut [0; WORDS * 8], &Stack::new);
+    check_in(data, (CODE, STACK), &mut [0; WORDS * 8], &Stack::new);
 }
 
-/// Walks on both architectures. `memory` reads the stack, whose bytes are given and lie at `base`, for a walk that begins at a stack pointer; 64 bytes from `hole` on need not be
-/// readable.
-pub fn check_in<M: Memory>(data: &[u8], base: u64, bytes: &mut [u8; WORDS * 8], memory: &dyn Fn(&[u8], u64, u64) -> M) {
+/// The code: calls of both architectures at half of the addresses.
+pub fn code() -> [u8; CODE_BYTES] {
+    std::array::from_fn(|at| [0, 0, 0, 0xe8, 0, 0, 0, 0x94, 0, 0, 0, 0x90, 0, 0, 0, 0xd4][at % 16])
+}
+
+/// Walks on both architectures. `memory` reads the [`code`] and the stack, whose bytes are given, at these two addresses, for a walk that begins at a stack pointer; 64 bytes from
+/// `hole` on need not be readable.
+pub fn check_in<M: Memory>(
+    data: &[u8],
+    bases: (u64, u64),
+    bytes: &mut [u8; WORDS * 8],
+    memory: &dyn Fn(&[u8], u64, u64) -> M,
+) {
     for check in [check_on::<x86_64::Registers, M>, check_on::<aarch64::Registers, M>] {
         bytes.fill(0);
-        check(Input::new(data), base, bytes, memory);
+        check(Input::new(data), bases, bytes, memory);
     }
 }
 
@@ -48,6 +60,10 @@ impl Stack {
     }
 
     fn get(&self, address: u64) -> Option<u64> {
+        if let Some(at) = address.checked_sub(CODE).filter(|at| *at < CODE_BYTES as u64) {
+            let eight = *code()[at as usize..].first_chunk()?;
+            return Some(u64::from_le_bytes(eight));
+        }
         let at = usize::try_from(address.checked_sub(STACK)?).ok()?;
         let bytes = self.bytes.get(at..at.checked_add(8)?)?;
         let in_hole = address + 8 > self.hole && address < self.hole.saturating_add(64);
@@ -64,7 +80,7 @@ impl Memory for Stack {
     }
 
     fn slot(&self, address: u64) -> Option<Slot> {
-        (address >= self.sp && self.get(address).is_some()).then(|| Slot((TOP | (address - STACK)) as u32))
+        (address >= self.sp.max(STACK) && self.get(address).is_some()).then(|| Slot((TOP | (address - STACK)) as u32))
     }
 
     fn read_slot(&mut self, Slot(number): Slot) -> Option<u64> {
@@ -77,26 +93,33 @@ impl Memory for Stack {
 #[derive(Clone, Copy)]
 struct Repeated<'a> {
     rules: &'a [Rule],
-    base: u64,
+    bases: (u64, u64),
+}
+
+impl Repeated<'_> {
+    fn at(&self, address: FrameAddress) -> Rule {
+        let pc = address.for_lookup();
+        let (code, stack) = self.bases;
+        let place = [(code, CODE), (stack, STACK)].map(|(base, place)| pc.wrapping_sub(base).wrapping_add(place));
+        let near = place.iter().zip([CODE, STACK]).find(|(place, base)| place.abs_diff(*base) < 1 << 16);
+        self.rules[(near.map_or(pc, |(place, _)| *place) % self.rules.len() as u64) as usize]
+    }
 }
 
 impl Rules for Repeated<'_> {
     type Tag = u64;
 
     fn lookup(&mut self, address: FrameAddress) -> (Rule, u64) {
-        let pc = address.for_lookup();
-        let in_stack = pc.wrapping_sub(self.base).wrapping_add(STACK);
-        let place = if in_stack.abs_diff(STACK) < 1 << 20 { in_stack } else { pc };
-        (self.rules[(place % self.rules.len() as u64) as usize], pc)
+        (self.at(address), address.for_lookup())
     }
 }
 
 /// Mostly code, some addresses on the stack, some nonsense.
-fn word(input: &mut Input<'_>, base: u64) -> u64 {
+fn word(input: &mut Input<'_>, (code, stack): (u64, u64)) -> u64 {
     match input.u8() {
-        low @ 0..0x80 => CODE + u64::from(low),
-        low @ 0x80..0xd0 => base + 8 * u64::from(input.u8()) + u64::from(low >> 4 & 4),
-        low @ 0xd0..0xe0 => base + 8 * u64::from(input.u8()) + u64::from(low & 7),
+        low @ 0..0x80 => code + 16 + u64::from(low),
+        low @ 0x80..0xd0 => stack + 8 * u64::from(input.u8()) + u64::from(low >> 4 & 4),
+        low @ 0xd0..0xe0 => stack + 8 * u64::from(input.u8()) + u64::from(low & 7),
         0xe0..0xf0 => 0,
         _ => input.u64(),
     }
@@ -150,6 +173,14 @@ struct Walked<G> {
 impl<G: Machine> Walked<G> {
     fn compare(&mut self, from: (FrameAddress, G), rules: Repeated<'_>, memory: &mut impl Memory) {
         let (plain, end) = walk_plainly(from, rules, &mut *memory);
+        // A chain of frame pointers is believed if a call stands before the return address. That is code, which stays as it is while somebody returns there; what takes the stack
+        // for code is not compared.
+        let in_stack = |address: u64| address.wrapping_sub(rules.bases.1) < (WORDS * 8 + 8) as u64;
+        let chained = |pair: &[Frame<G>]| rules.at(pair[0].0).is_none() && in_stack(pair[1].0.address());
+        if plain.windows(2).any(chained) {
+            self.depth = 0;
+            return;
+        }
         let (before, notes) = (self.depth, self.notes());
         let room = Room { frames: &mut self.frames, words: &mut self.words };
         let walked = match kept::walk(room, &mut self.depth, from, &mut { rules }, memory) {
@@ -181,7 +212,7 @@ impl<G: Machine> Walked<G> {
 
 fn check_on<G: Machine, M: Memory>(
     mut input: Input<'_>,
-    base: u64,
+    bases: (u64, u64),
     bytes: &mut [u8; WORDS * 8],
     memory: &dyn Fn(&[u8], u64, u64) -> M,
 ) {
@@ -191,30 +222,31 @@ fn check_on<G: Machine, M: Memory>(
             kind => G::rule(kind, &mut input),
         })
         .collect();
-    let rules = Repeated { rules: &rules, base };
+    let rules = Repeated { rules: &rules, bases };
     let room = 4 + usize::from(input.u8());
     let words = 8 + usize::from(input.u8()) % (WORDS - 7);
     for place in bytes.chunks_exact_mut(8).take(words) {
-        place.copy_from_slice(&word(&mut input, base).to_le_bytes());
+        place.copy_from_slice(&word(&mut input, bases).to_le_bytes());
     }
     let frames = vec![zeroed::<KeptFrame<G, u64>>(); room];
     let mut walked = Walked { frames, words: vec![Words::default(); room], depth: 0, note: 0 };
     let mut hole = 0;
-    let mut at = FrameAddress::ReturnAddress(CODE);
-    let mut registers = G::new(CODE, base, Some(base), None);
+    let (code, stack) = bases;
+    let mut at = FrameAddress::ReturnAddress(code);
+    let mut registers = G::new(code, stack, Some(stack), None);
     for _ in 0..MOST_WALKS {
         // As a program does: some frames return, some are pushed, a word changes here or there, or nothing does.
         match input.u8() {
             0..0x40 => {
                 let place = 8 * (usize::from(input.u8()) % words);
-                bytes[place..place + 8].copy_from_slice(&word(&mut input, base).to_le_bytes());
+                bytes[place..place + 8].copy_from_slice(&word(&mut input, bases).to_le_bytes());
             }
-            0x40..0x80 => registers = registers.with_sp(word(&mut input, base)),
+            0x40..0x80 => registers = registers.with_sp(word(&mut input, bases)),
             0x80..0xa0 => {
-                registers = G::new(word(&mut input, base), registers.sp(), Some(word(&mut input, base)), None);
+                registers = G::new(word(&mut input, bases), registers.sp(), Some(word(&mut input, bases)), None);
             }
-            0xa0..0xb0 => registers = G::new(registers.pc(), registers.sp(), None, Some(word(&mut input, base))),
-            0xb0..0xc0 => hole = word(&mut input, base) & !63,
+            0xa0..0xb0 => registers = G::new(registers.pc(), registers.sp(), None, Some(word(&mut input, bases))),
+            0xb0..0xc0 => hole = word(&mut input, bases) & !63,
             0xc0..0xd0 => at = FrameAddress::Instruction(0),
             0xd0..0xe0 => at = FrameAddress::ReturnAddress(0),
             0xe0.. => {}
