@@ -37,6 +37,11 @@ pub(crate) fn allocate(size: usize, alignment: usize) -> *mut u8 {
     }
 }
 
+/// Whether no block came from here.
+pub(crate) fn is_unused() -> bool {
+    USED.load(Ordering::Relaxed) == 0
+}
+
 /// Whether a block came from here.
 #[inline]
 pub(crate) fn contains(address: *mut u8) -> bool {

@@ -7,7 +7,8 @@
 use crate::record::{after_realloc, allocated, before_realloc, freed};
 pub use crate::registers::Entry;
 use crate::{bootstrap, next};
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use layout::Function;
 
 /// The library around the hooks.
@@ -56,7 +57,8 @@ pub unsafe fn calloc<H: Host>(count: usize, size: usize, entry: Entry) -> *mut u
     }
     // SAFETY: as the host calls it.
     let Some(address) = (unsafe { next::calloc(count, size) }) else { return fail(ENOMEM) };
-    allocated(Function::Calloc, address, count.saturating_mul(size), || entry.caller());
+    // A product that is no number is refused, and nothing that could be added up was asked for.
+    allocated(Function::Calloc, address, count.checked_mul(size).unwrap_or(0), || entry.caller());
     address
 }
 
@@ -67,10 +69,29 @@ pub unsafe fn realloc<H: Host>(address: *mut u8, size: usize, entry: Entry) -> *
     unsafe { reallocate::<H>(Function::Realloc, address, size, entry) }
 }
 
+/// The next `reallocarray`, where the host's `realloc` is not that of the next allocator; else null.
+static ARRAYS: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Leaves arrays to the C library, which calls the host's `realloc` for them: its front counts the call.
+pub(crate) fn leave_arrays_to(next: *mut c_void) {
+    ARRAYS.store(next, Ordering::Relaxed);
+}
+
 /// `reallocarray`
 #[inline(always)]
 pub unsafe fn reallocarray<H: Host>(address: *mut u8, count: usize, size: usize, entry: Entry) -> *mut u8 {
-    let Some(bytes) = count.checked_mul(size) else { return fail(ENOMEM) };
+    let next = ARRAYS.load(Ordering::Relaxed);
+    if !next.is_null() {
+        type Reallocarray = unsafe extern "C" fn(*mut u8, usize, usize) -> *mut u8;
+        // SAFETY: the symbol of that name has this type; as the host calls it.
+        return unsafe { core::mem::transmute::<*mut c_void, Reallocarray>(next)(address, count, size) };
+    }
+    let Some(bytes) = count.checked_mul(size) else {
+        if ready::<H>() {
+            allocated(Function::Reallocarray, core::ptr::null_mut(), 0, || entry.caller());
+        }
+        return fail(ENOMEM);
+    };
     // SAFETY: as the host calls it; the next allocator's own function would come back here through its realloc.
     unsafe { reallocate::<H>(Function::Reallocarray, address, bytes, entry) }
 }
@@ -80,11 +101,11 @@ unsafe fn reallocate<H: Host>(function: Function, address: *mut u8, size: usize,
         // SAFETY: the block is the host's, as large as it was made.
         return unsafe { move_out_of_bootstrap::<H>(address, size, entry) };
     }
-    let old = before_realloc(address);
+    let old = before_realloc(function, address, 0);
     // SAFETY: as the host calls it.
     let Some(new) = (unsafe { next::realloc(address, size) }) else { return fail(ENOMEM) };
     // Null for a size of zero means that the old block was freed; for another size that it was kept.
-    after_realloc(&old, !new.is_null() || size == 0);
+    after_realloc(function, &old, !new.is_null() || size == 0);
     allocated(function, new, size, || entry.caller());
     new
 }
@@ -106,7 +127,7 @@ pub unsafe fn free<H: Host>(address: *mut u8) {
     if !ready::<H>() || bootstrap::contains(address) {
         return;
     }
-    freed(Function::Free, address);
+    freed(Function::Free, address, 0);
     // SAFETY: as the host calls it.
     unsafe { next::free(address) };
 }

@@ -6,12 +6,16 @@
 #![no_std]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod counting;
+pub mod doors;
 pub mod family;
+pub mod marks;
 pub mod next;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 pub mod own_heap;
 pub mod record;
+pub mod thread_end;
 
 mod bootstrap;
 mod live;

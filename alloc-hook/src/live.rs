@@ -1,38 +1,153 @@
 //! Recorded allocations that are still live: address to allocation site.
 //!
-//! Called from: hooks, under the guard; never from a handler. Sharded open addressing with backward-shift deletion, in mappings of its own. A shard is locked for a
-//! few loads and stores, never across a call into the host, and a waiter gives up after a bound. When memory runs out: the allocation is counted in
-//! `Lost::LiveTableFull` and is missing from `inuse_*`.
+//! Called from: hooks; never from a handler. Sharded open addressing with backward-shift deletion, in mappings of its own. A shard is locked for a few loads and stores, never
+//! across a call into the host, and a waiter gives up after a bound. When memory runs out: the allocation is counted in `Lost::LiveTableFull` and is missing from `inuse_*`, because it
+//! counts as freed.
+//!
+//! An entry has 16 bytes, and tables grow by half when three quarters full: at most 32 bytes an allocation, once a table has outgrown its first page.
 #![allow(unsafe_code)]
 
+use crate::sampling::{self, Weight};
 use capture::mapping::Mapping;
 use capture::region;
 use capture::syscall::yield_now;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
 /// A live allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
 pub(crate) struct Allocation {
     pub(crate) address: u64,
-    pub(crate) objects_q16: u64,
-    pub(crate) bytes: u64,
+    /// Bytes asked.
+    pub(crate) size: u64,
     /// The site's values in the store.
     pub(crate) values: RecordId,
-    /// Thread that allocated, and how many allocations it had made then.
-    pub(crate) thread: RecordId,
-    pub(crate) sequence: u64,
+    /// Number of the interval at which it was sampled.
+    pub(crate) interval: Interval,
+}
+
+/// Number of a sampling interval that is or was in force, as long as allocations that were sampled by it live. 0: every allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interval(u8);
+
+/// Other intervals than 1, and how many live allocations were sampled by each, in the lower half of `LIVE_OF`; in the upper half whether the interval is in force.
+static INTERVALS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+static LIVE_OF: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+
+impl Interval {
+    /// Every allocation.
+    pub(crate) const EVERY: Self = Self(0);
+    /// More intervals than can be told apart: what is sampled is not followed.
+    pub(crate) const UNKNOWN: Self = Self(15);
+
+    /// The number of an interval that comes into force. Not called by two threads at once.
+    pub(crate) fn number(bytes: u64) -> Self {
+        if bytes <= 1 {
+            return Self::EVERY;
+        }
+        let places = || INTERVALS.iter().zip(&LIVE_OF).zip(0_u8..15).skip(1);
+        let known = places().find(|((interval, _), _)| interval.load(Ordering::Relaxed) == bytes);
+        // One that nobody uses any more. The interval that was in force before is spared: a hook may still be about to use it.
+        let free = || {
+            places().find(|((interval, live), number)| {
+                let newest = NEWEST.load(Ordering::Relaxed) == *number;
+                interval.load(Ordering::Relaxed) == 0 || (live.load(Ordering::Relaxed) == 0 && !newest)
+            })
+        };
+        let Some(((interval, _), number)) = known.or_else(free) else { return Self::UNKNOWN };
+        interval.store(bytes, Ordering::Relaxed);
+        NEWEST.store(number, Ordering::Relaxed);
+        Self(number)
+    }
+
+    /// The number, below 16.
+    pub(crate) const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// The interval with this number.
+    pub(crate) const fn from_number(number: u8) -> Self {
+        Self(number & 15)
+    }
+
+    /// Mean bytes between sampled allocations.
+    fn bytes(self) -> u64 {
+        INTERVALS.get(usize::from(self.0)).map_or(1, |bytes| bytes.load(Ordering::Relaxed)).max(1)
+    }
+
+    #[inline]
+    fn count(self, by: u64) {
+        if self != Self::EVERY
+            && let Some(live) = LIVE_OF.get(usize::from(self.0))
+        {
+            live.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Number of the interval that came into force last.
+static NEWEST: AtomicU8 = AtomicU8::new(0);
+
+impl Allocation {
+    /// What it stands for.
+    #[inline]
+    pub(crate) fn weight(&self) -> Weight {
+        if self.interval == Interval::EVERY {
+            Weight::of_one(self.size)
+        } else {
+            sampling::weigh(self.size, self.interval.bytes())
+        }
+    }
+}
+
+/// An entry: address in the upper 48 bits, number of the interval, upper 12 bits of the size; values and lower half of the size. Zero: free.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Entry {
+    key: u64,
+    rest: u64,
+}
+
+/// Sizes that an entry can hold, and addresses.
+const SIZES: u64 = 1 << 44;
+const ADDRESSES: u64 = 1 << 48;
+
+impl Entry {
+    #[inline]
+    fn new(allocation: &Allocation) -> Option<Self> {
+        let Allocation { address, size, values, interval } = *allocation;
+        (address < ADDRESSES && size < SIZES).then_some(Self {
+            key: address << 16 | u64::from(interval.0) << 12 | size >> 32,
+            rest: u64::from(values.0) << 32 | size & 0xffff_ffff,
+        })
+    }
+
+    #[inline]
+    fn address(self) -> u64 {
+        self.key >> 16
+    }
+
+    #[inline]
+    fn allocation(self) -> Allocation {
+        Allocation {
+            address: self.address(),
+            size: (self.key & 0xfff) << 32 | self.rest & 0xffff_ffff,
+            values: RecordId((self.rest >> 32) as u32),
+            interval: Interval((self.key >> 12) as u8 & 15),
+        }
+    }
 }
 
 const SHARDS: usize = 64;
-const FIRST_SLOTS: usize = 128;
-const FILTER: usize = 1 << 16;
+/// Slots of a page, with which a table begins.
+const FIRST_SLOTS: usize = 4096 / size_of::<Entry>();
+/// Cells of the filter that belong to a shard.
+const CELLS: usize = 1024;
 
 struct Table {
     slots: Option<Mapping>,
-    mask: usize,
+    count: usize,
     used: usize,
 }
 
@@ -45,23 +160,29 @@ struct Shard {
 unsafe impl Sync for Shard {}
 
 static TABLE: [Shard; SHARDS] = [const {
-    Shard { locked: AtomicBool::new(false), table: UnsafeCell::new(Table { slots: None, mask: 0, used: 0 }) }
+    Shard { locked: AtomicBool::new(false), table: UnsafeCell::new(Table { slots: None, count: 0, used: 0 }) }
 }; SHARDS];
-/// How many live allocations have a hash (saturating, then sticky): a free whose hash has none is not in the table.
-static COUNTS: [AtomicU8; FILTER] = [const { AtomicU8::new(0) }; FILTER];
+/// How many live allocations have a hash (saturating, then sticky): a free whose hash has none is not in the table. Written under the lock of the shard.
+static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
 
-fn hash(address: u64) -> u64 {
-    (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// Shard of an address, and its cell of the filter.
+#[inline]
+fn place(address: u64) -> (usize, usize) {
+    let cell = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+    // Neighbouring pages have shards of their own.
+    ((address >> 12 ^ address >> 18) as usize % SHARDS, cell as usize)
 }
 
-fn hash_of_page(address: u64) -> u64 {
-    (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+#[inline]
+fn cell(address: u64) -> Option<&'static AtomicU8> {
+    let (shard, cell) = place(address);
+    COUNTS.get(shard)?.get(cell)
 }
 
 /// Whether the address can be in the table: one load.
 #[inline]
 pub(crate) fn may_contain(address: u64) -> bool {
-    COUNTS.get((hash(address) >> 48) as usize).is_some_and(|c| c.load(Ordering::Relaxed) != 0)
+    cell(address).is_some_and(|c| c.load(Ordering::Relaxed) != 0)
 }
 
 struct Locked<'a>(&'a Shard);
@@ -79,40 +200,76 @@ impl Drop for Locked<'_> {
     }
 }
 
-fn lock(address: u64) -> Option<Locked<'static>> {
-    let shard = TABLE.get((hash_of_page(address) >> 32) as usize % SHARDS)?;
+/// How long a lock is waited for: a thread that is inside the recorder already, below a signal handler of the host, may be the one that holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    ForAWhile,
+    Never,
+}
+
+#[inline]
+fn lock(address: u64, wait: Wait) -> Option<Locked<'static>> {
+    let shard = TABLE.get(place(address).0)?;
+    let try_lock = || shard.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    if try_lock() {
+        return Some(Locked(shard));
+    }
+    if wait == Wait::Never {
+        return None;
+    }
     for round in 0..100_000_u32 {
-        if shard.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        if round < 100 {
+            core::hint::spin_loop()
+        } else {
+            yield_now()
+        }
+        if try_lock() {
             return Some(Locked(shard));
         }
-        if round < 100 { core::hint::spin_loop() } else { yield_now() }
     }
     None
 }
 
+/// An allocation could not be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
 /// Enters a new allocation. Returns what was there at the same address: freed without our seeing it.
-pub(crate) fn insert(allocation: Allocation) -> Option<Allocation> {
-    let Some(mut locked) = lock(allocation.address) else {
-        region::lose(Lost::LiveTableFull, 1, allocation.bytes);
-        return None;
+pub(crate) fn insert(allocation: Allocation, wait: Wait) -> Result<Option<Allocation>, Full> {
+    let entered = Entry::new(&allocation)
+        .filter(|_| allocation.interval != Interval::UNKNOWN)
+        .zip(lock(allocation.address, wait))
+        .and_then(|(entry, mut locked)| {
+            let replaced = locked.table().insert(entry).ok()?;
+            if replaced.is_none() {
+                adjust(allocation.address, 1);
+            }
+            Some(replaced)
+        });
+    let Some(replaced) = entered else {
+        region::lose(Lost::LiveTableFull, 1, allocation.size);
+        return Err(Full);
     };
-    match locked.table().insert(allocation) {
-        Ok(None) => {
-            adjust(allocation.address, 1);
-            None
-        }
-        Ok(replaced) => replaced,
-        Err(()) => {
-            region::lose(Lost::LiveTableFull, 1, allocation.bytes);
-            None
-        }
-    }
+    allocation.interval.count(1);
+    Ok(replaced.map(|replaced| {
+        let replaced = replaced.allocation();
+        replaced.interval.count(u64::MAX);
+        replaced
+    }))
 }
 
 /// Takes an allocation out, before its memory is released.
-pub(crate) fn remove(address: u64) -> Option<Allocation> {
-    let removed = lock(address)?.table().remove(address)?;
+#[inline]
+pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
+    let Some(mut locked) = lock(address, wait) else {
+        region::lose(Lost::LiveTableFull, 1, 0);
+        return None;
+    };
+    let removed = locked.table().remove(address)?;
     adjust(address, -1);
+    drop(locked);
+    let removed = removed.allocation();
+    removed.interval.count(u64::MAX);
     Some(removed)
 }
 
@@ -121,98 +278,120 @@ pub(crate) fn clear() {
     for shard in &TABLE {
         // SAFETY: the child has one thread, and it is here.
         let table = unsafe { &mut *shard.table.get() };
-        *table = Table { slots: None, mask: 0, used: 0 };
+        *table = Table { slots: None, count: 0, used: 0 };
         shard.locked.store(false, Ordering::Release);
     }
-    COUNTS.iter().for_each(|c| c.store(0, Ordering::Relaxed));
+    COUNTS.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
+    LIVE_OF.iter().for_each(|c| c.store(0, Ordering::Relaxed));
 }
 
+/// The shard is locked.
+#[inline]
 fn adjust(address: u64, by: i8) {
-    if let Some(count) = COUNTS.get((hash(address) >> 48) as usize) {
-        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |c| {
-            if c == u8::MAX { None } else { c.checked_add_signed(by) }
-        });
+    if let Some(count) = cell(address)
+        && let before = count.load(Ordering::Relaxed)
+        && before != u8::MAX
+        && let Some(after) = before.checked_add_signed(by)
+    {
+        count.store(after, Ordering::Relaxed);
     }
 }
 
 impl Table {
-    fn slot(&mut self, index: usize) -> Option<&mut Allocation> {
-        let base = self.slots.as_ref()?.address().cast::<Allocation>();
-        // SAFETY: the mapping has `mask + 1` zeroed slots, and any bits are a valid allocation.
-        Some(unsafe { &mut *base.add(index & self.mask) })
+    #[inline]
+    fn slot(&mut self, index: usize) -> Option<&mut Entry> {
+        let base = self.slots.as_ref()?.address().cast::<Entry>();
+        // SAFETY: callers keep `index` below `count`; the mapping has that many zeroed slots, and any bits are a valid entry.
+        (index < self.count).then(|| unsafe { &mut *base.add(index) })
     }
 
-    /// Blocks of one page are neighbours here too: what is allocated together is mostly freed together.
+    /// Blocks of the same 256 bytes are neighbours here too: what is allocated together is mostly freed together. (With more than that, runs of occupied slots grow, and a
+    /// removal looks at a run's every slot.)
+    #[inline]
     fn home(&self, address: u64) -> usize {
-        ((hash_of_page(address) >> 12) as usize).wrapping_add((address >> 4) as usize & 0xff) & self.mask
+        let block = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let first = ((block * self.count as u64) >> 32) as usize;
+        let at = first + (address >> 4) as usize % 16;
+        if at >= self.count { at - self.count } else { at }
     }
 
-    fn insert(&mut self, allocation: Allocation) -> Result<Option<Allocation>, ()> {
-        if self.slots.is_none() || self.used * 3 > self.mask * 2 {
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.count { 0 } else { at + 1 }
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.count - from }
+    }
+
+    fn insert(&mut self, new: Entry) -> Result<Option<Entry>, ()> {
+        if self.used * 4 >= self.count * 3 {
             self.grow()?;
         }
-        let mut at = self.home(allocation.address);
+        let mut at = self.home(new.address());
         loop {
             let slot = self.slot(at).ok_or(())?;
-            if slot.address == 0 {
-                *slot = allocation;
+            if slot.key == 0 {
+                *slot = new;
                 self.used += 1;
                 return Ok(None);
             }
-            if slot.address == allocation.address {
-                return Ok(Some(core::mem::replace(slot, allocation)));
+            if slot.address() == new.address() {
+                return Ok(Some(core::mem::replace(slot, new)));
             }
-            at = at.wrapping_add(1);
+            at = self.after(at);
         }
     }
 
-    fn remove(&mut self, address: u64) -> Option<Allocation> {
-        let mut at = self.home(address);
+    fn remove(&mut self, address: u64) -> Option<Entry> {
+        let mut at = if self.used == 0 { return None } else { self.home(address) };
         let removed = loop {
             let slot = self.slot(at)?;
-            if slot.address == 0 {
+            if slot.key == 0 {
                 return None;
             }
-            if slot.address == address {
+            if slot.address() == address {
                 break *slot;
             }
-            at = at.wrapping_add(1);
+            at = self.after(at);
         };
         // Backward shift: the run after the hole moves up, so that no tombstone is left.
-        let mut hole = at & self.mask;
+        let mut hole = at;
         let mut next = hole;
         loop {
-            next = next.wrapping_add(1) & self.mask;
+            next = self.after(next);
             let candidate = *self.slot(next)?;
-            if candidate.address == 0 {
+            if candidate.key == 0 {
                 break;
             }
-            let home = self.home(candidate.address);
             // The candidate may fill the hole unless its home lies behind the hole.
-            if next.wrapping_sub(home) & self.mask >= next.wrapping_sub(hole) & self.mask {
+            if self.distance(self.home(candidate.address()), next) >= self.distance(hole, next) {
                 *self.slot(hole)? = candidate;
                 hole = next;
             }
         }
-        *self.slot(hole)? = Allocation::default();
+        *self.slot(hole)? = Entry::default();
         self.used -= 1;
         Some(removed)
     }
 
     fn grow(&mut self) -> Result<(), ()> {
-        let count = if self.slots.is_none() { FIRST_SLOTS } else { (self.mask + 1) * 2 };
-        let new = Mapping::new(count * size_of::<Allocation>()).ok_or(())?;
-        let old_count = self.mask + 1;
+        let count = if self.slots.is_none() {
+            FIRST_SLOTS
+        } else {
+            (self.count + self.count / 2).next_multiple_of(FIRST_SLOTS)
+        };
+        let new = Mapping::new(count * size_of::<Entry>()).ok_or(())?;
+        let old_count = core::mem::replace(&mut self.count, count);
         let old = self.slots.replace(new);
-        self.mask = count - 1;
         self.used = 0;
         if let Some(old) = old {
-            let base = old.address().cast::<Allocation>();
+            let base = old.address().cast::<Entry>();
             for index in 0..old_count {
                 // SAFETY: below the old mapping's number of slots.
-                let allocation = unsafe { *base.add(index) };
-                if allocation.address != 0 {
-                    self.insert(allocation)?;
+                let entry = unsafe { *base.add(index) };
+                if entry.key != 0 {
+                    self.insert(entry)?;
                 }
             }
         }
@@ -226,35 +405,76 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn allocation(address: u64, bytes: u64) -> Allocation {
-        Allocation { address, bytes, ..Allocation::default() }
+    fn allocation(address: u64, size: u64) -> Allocation {
+        Allocation { address, size, values: RecordId(7), interval: Interval::EVERY }
+    }
+
+    fn entry(address: u64, size: u64) -> Entry {
+        Entry::new(&allocation(address, size)).unwrap()
     }
 
     #[test]
     fn the_table_agrees_with_a_map_over_random_inserts_and_removes() {
-        let mut table = Table { slots: None, mask: 0, used: 0 };
+        let mut table = Table { slots: None, count: 0, used: 0 };
         let mut model = HashMap::new();
         let mut random = 1_u64;
         for step in 0..200_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let address = ((random >> 40) % 3000 + 1) * 16;
             if random >> 63 == 0 {
-                let replaced = table.insert(allocation(address, step)).ok().flatten().map(|a| a.bytes);
+                let replaced = table.insert(entry(address, step)).ok().flatten().map(|e| e.allocation().size);
                 assert_eq!(replaced, model.insert(address, step));
             } else {
-                assert_eq!(table.remove(address).map(|a| a.bytes), model.remove(&address));
+                assert_eq!(table.remove(address).map(|e| e.allocation().size), model.remove(&address));
             }
             assert_eq!(table.used, model.len());
         }
     }
 
     #[test]
+    fn an_entry_holds_every_address_and_size() {
+        for (address, size) in [(1, 0), (0x7fff_ffff_fff8, SIZES - 1), (0xffff_ffff_ffff, 0x1_2345_6789)] {
+            let interval = Interval::from_number(14);
+            let allocation = Allocation { address, size, values: RecordId(0xfedc_ba98), interval };
+            assert_eq!(Entry::new(&allocation).unwrap().allocation(), allocation);
+        }
+        assert!(Entry::new(&allocation(ADDRESSES, 1)).is_none());
+        assert!(Entry::new(&allocation(1, SIZES)).is_none());
+    }
+
+    #[test]
+    fn blocks_that_are_no_words_apart_are_told_apart() {
+        let mut table = Table { slots: None, count: 0, used: 0 };
+        for address in 0x1000..0x1400 {
+            assert!(matches!(table.insert(entry(address, address)), Ok(None)));
+        }
+        assert!(table.count * 16 <= 0x400 * 32, "{} slots", table.count);
+        for address in 0x1000..0x1400 {
+            assert_eq!(table.remove(address).map(|e| e.allocation().size), Some(address));
+        }
+    }
+
+    #[test]
     fn what_was_removed_can_no_longer_be_contained() {
         assert!(!may_contain(0x5550_0010));
-        assert_eq!(insert(allocation(0x5550_0010, 5)), None);
+        assert_eq!(insert(allocation(0x5550_0010, 5), Wait::Never), Ok(None));
         assert!(may_contain(0x5550_0010));
-        assert_eq!(remove(0x5550_0010).map(|a| a.bytes), Some(5));
+        let replaced = insert(allocation(0x5550_0010, 6), Wait::Never).unwrap();
+        assert_eq!(replaced.map(|a| a.size), Some(5), "freed without our seeing it");
+        assert_eq!(remove(0x5550_0010, Wait::Never).map(|a| a.size), Some(6));
         assert!(!may_contain(0x5550_0010));
-        assert_eq!(remove(0x5550_0010), None);
+        assert_eq!(remove(0x5550_0010, Wait::ForAWhile), None);
+    }
+
+    #[test]
+    fn an_interval_keeps_its_number_while_allocations_sampled_by_it_live() {
+        let kept = Interval::number(4096);
+        let sampled = Allocation { interval: kept, ..allocation(0x6660_0010, 100) };
+        assert_eq!(insert(sampled, Wait::Never), Ok(None));
+        let others: std::vec::Vec<_> = (0..100).map(|i| Interval::number(10_000 + i)).collect();
+        assert!(others.iter().all(|other| *other != kept && *other != Interval::EVERY && *other != Interval::UNKNOWN));
+        let removed = remove(0x6660_0010, Wait::ForAWhile).unwrap();
+        assert_eq!(removed.weight(), sampling::weigh(100, 4096));
+        assert_eq!(Interval::number(1), Interval::EVERY);
     }
 }

@@ -4,8 +4,11 @@
 //! allocator does not have is null.
 #![allow(unsafe_code)]
 
+use crate::{bootstrap, doors};
+use capture::images::{Image, Images};
+use capture::region;
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 /// State of the look-up.
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
@@ -15,10 +18,14 @@ const KNOWN: u32 = 2;
 /// Thread that resolves, for as long as it does.
 static RESOLVER: AtomicU32 = AtomicU32::new(0);
 
+/// 1: nothing is recorded in this process, and nothing will be; `malloc`, `calloc`, `realloc` and `free` may go straight to the next allocator's.
+pub static IDLE: AtomicU8 = AtomicU8::new(0);
+
 macro_rules! functions {
     ($($name:ident / $slot:ident / $symbol:literal: fn($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         $(
-            static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            #[doc = concat!("Address of the next `", stringify!($name), "`.")]
+            pub static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
             #[doc = concat!("The next `", stringify!($name), "`; `None` if there is none.")]
             ///
@@ -59,6 +66,14 @@ functions! {
     malloc_usable_size / USABLE_SIZE / c"malloc_usable_size": fn(address: *mut u8) -> usize;
 }
 
+/// Whether blocks may be asked for their size at any time. The allocator of a sanitizer ends the process if it is asked about one of the first blocks.
+pub(crate) fn sizes_can_be_asked() -> bool {
+    let tells = USABLE_SIZE.load(Ordering::Relaxed) as u64;
+    // Looking for a name that there is not would leave an error for the host's `dlerror`.
+    let defines = |image: Image<'_>| image.defines(b"__sanitizer_get_allocated_size").is_some();
+    tells != 0 && (doors::is_in_libc(tells) || Images::read().is_some_and(|all| !all.of(tells).is_some_and(defines)))
+}
+
 /// Whether the functions are known: one load.
 #[inline(always)]
 pub(crate) fn is_known() -> bool {
@@ -76,6 +91,10 @@ pub(crate) fn resolve(then: fn()) -> bool {
         then();
         RESOLVER.store(0, Ordering::Relaxed);
         STATE.store(KNOWN, Ordering::Release);
+        let known = [&MALLOC, &CALLOC, &REALLOC, &FREE].iter().all(|next| !next.load(Ordering::Relaxed).is_null());
+        // A block that was made here must be recognised when it is given back.
+        let idle = known && region::header().is_none() && bootstrap::is_unused();
+        IDLE.store(u8::from(idle), Ordering::Release);
         return true;
     }
     while !is_known() {

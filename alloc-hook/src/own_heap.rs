@@ -65,16 +65,16 @@ impl OwnHeap {
         (class < CLASSES).then_some(class)
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut Lists) -> R) -> R {
-        let mut round = 0_u32;
+    /// `None` if the lock cannot be had: a signal handler of the host that starts a thread may stand above the very code that holds it.
+    fn with<R>(&self, f: impl FnOnce(&mut Lists) -> R) -> Option<R> {
+        let mut rounds = 0..200_000_u32;
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            round = round.wrapping_add(1);
-            if round < 100 { core::hint::spin_loop() } else { yield_now() }
+            if rounds.next()? < 100 { core::hint::spin_loop() } else { yield_now() }
         }
         // SAFETY: the lock is held.
         let result = f(unsafe { &mut *self.lists.get() });
         self.locked.store(false, Ordering::Release);
-        result
+        Some(result)
     }
 }
 
@@ -85,11 +85,10 @@ unsafe impl GlobalAlloc for OwnHeap {
             if layout.align() > 4096 {
                 return core::ptr::null_mut();
             }
-            return map(layout.size().next_multiple_of(4096), mm::READ_WRITE, mm::ANONYMOUS, None)
-                .unwrap_or(core::ptr::null_mut());
+            return pages(layout.size());
         };
         let size = 1_usize << (class as u32 + SMALLEST_LOG2);
-        self.with(|lists| {
+        let block = self.with(|lists| {
             if let Some(first) = lists.free.get_mut(class)
                 && !first.is_null()
             {
@@ -107,7 +106,9 @@ unsafe impl GlobalAlloc for OwnHeap {
                 return cut(lists, size, 0);
             }
             cut(lists, size, skip)
-        })
+        });
+        // A block with pages of its own is as good; when it is given back, it goes to the list of its class.
+        block.unwrap_or_else(|| pages(size))
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
@@ -116,7 +117,8 @@ unsafe impl GlobalAlloc for OwnHeap {
             unsafe { unmap(address, layout.size().next_multiple_of(4096)) };
             return;
         };
-        self.with(|lists| {
+        // Without the lock, the block is given up.
+        let _ = self.with(|lists| {
             if let Some(first) = lists.free.get_mut(class) {
                 // SAFETY: the block is ours again and has at least 16 bytes.
                 unsafe { address.cast::<*mut u8>().write(*first) };
@@ -124,6 +126,10 @@ unsafe impl GlobalAlloc for OwnHeap {
             }
         });
     }
+}
+
+fn pages(size: usize) -> *mut u8 {
+    map(size.next_multiple_of(4096), mm::READ_WRITE, mm::ANONYMOUS, None).unwrap_or(core::ptr::null_mut())
 }
 
 fn cut(lists: &mut Lists, size: usize, skip: usize) -> *mut u8 {

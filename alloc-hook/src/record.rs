@@ -1,29 +1,53 @@
 //! The core that both doors share: count, decide, capture, enter.
 #![allow(unsafe_code)]
 
-use crate::live::{self, Allocation};
-use crate::sampling;
+use crate::live::{self, Allocation, Interval, Wait};
+use crate::registers::Caller;
+use crate::sampling::{self, Weight};
+use crate::{counting, marks, next};
+use capture::live as live_bytes;
 use capture::rules::InHook;
 use capture::thread::{self, Current, Inside, ThreadState};
+use capture::tree::Tree;
 use capture::{modules, region};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use layout::{AllocValues, ChunkKind, Frame, Function, Lost, OBJECTS_FRACTION_BITS, Pseudo, Root};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
-/// Mean bytes between recorded allocations; 1: every one; 0: none.
-static INTERVAL: AtomicU64 = AtomicU64::new(0);
+/// What a hook goes by. In [`INTERVAL`]'s bits the mean bytes between recorded allocations (1: every one; 0: none); above them how many threads are marked ([`marks`]); from the bit
+/// [`NUMBER`] on the interval's number for allocations that live.
+static RECORDED: AtomicU64 = AtomicU64::new(0);
+const INTERVAL: u64 = MARKED_THREAD - 1;
+const MARKED_THREAD: u64 = 1 << 44;
 /// Whether frees of recorded allocations are followed.
 static FOLLOW_FREES: AtomicBool = AtomicBool::new(false);
+/// How live bytes are known behind the malloc family: a [`Live`]. (Behind Rust's door the layout tells.)
+static LIVE: AtomicU8 = AtomicU8::new(Live::Unknown as u8);
 
-/// Records allocations from now on: one in `interval_bytes` bytes on average, 1 for every one, 0 for none.
+const NUMBER: u32 = 60;
+
+/// Records allocations from now on: one in `interval_bytes` bytes on average, 1 for every one, 0 for none. Not to be called by two threads at once.
 pub fn set_interval(interval_bytes: u64) {
-    INTERVAL.store(interval_bytes, Ordering::Relaxed);
+    let interval_bytes = interval_bytes.min(INTERVAL);
+    let number = u64::from(Interval::number(interval_bytes).get());
+    let _ = RECORDED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |recorded| {
+        let marked = recorded & ((1 << NUMBER) - 1) & !INTERVAL;
+        Some(number << NUMBER | marked | interval_bytes)
+    });
+}
+
+pub(crate) fn add_marked_thread() {
+    RECORDED.fetch_add(MARKED_THREAD, Ordering::Relaxed);
+}
+
+pub(crate) fn remove_marked_thread() {
+    RECORDED.fetch_sub(MARKED_THREAD, Ordering::Relaxed);
 }
 
 /// The interval in force.
 pub fn interval() -> u64 {
-    INTERVAL.load(Ordering::Relaxed)
+    RECORDED.load(Ordering::Relaxed) & INTERVAL
 }
 
 /// Follows frees of allocations that are recorded from now on.
@@ -36,36 +60,78 @@ pub fn follows_frees() -> bool {
     FOLLOW_FREES.load(Ordering::Relaxed)
 }
 
+/// Keeps account of live bytes behind the malloc family from now on: of those that were asked, which only followed frees can tell, or of what the blocks have.
+pub fn account_live(kind: Live) {
+    let kind = if kind == Live::Allocated && !next::sizes_can_be_asked() { Live::Unknown } else { kind };
+    live_bytes::set_kind(kind);
+    LIVE.store(kind as u8, Ordering::Relaxed);
+}
+
 /// In a child after fork: forgets the parent's live allocations.
 pub fn reset_in_child() {
     live::clear();
+    // No thread is marked here.
+    RECORDED.fetch_and(INTERVAL | !((1 << NUMBER) - 1), Ordering::Relaxed);
+}
+
+#[inline(always)]
+pub(crate) fn accounts(kind: Live) -> bool {
+    LIVE.load(Ordering::Relaxed) == kind as u8
+}
+
+/// Bytes of a block of the malloc family, if they are to be accounted for.
+#[inline(always)]
+fn block_bytes(address: *mut u8) -> u64 {
+    if !accounts(Live::Allocated) || address.is_null() {
+        return 0;
+    }
+    // SAFETY: the block is live: it was just made, or is about to be given back.
+    unsafe { next::malloc_usable_size(address) }.unwrap_or(0) as u64
 }
 
 /// Records an allocation that was obtained.
 #[inline(always)]
-pub(crate) fn allocated(
+pub(crate) fn allocated(function: Function, address: *mut u8, size: usize, from: impl FnOnce() -> Caller) {
+    match thread::current() {
+        Current::Known(thread) => allocated_on(thread, function, address, size, from),
+        Current::Ignored => {}
+        // Preloaded, and nobody asked for anything.
+        Current::Off if !function.is_rust() => {}
+        Current::Off | Current::Unregistered => {
+            if let Some(thread) = unregistered(function, address, size as u64) {
+                allocated_on(thread, function, address, size, from);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn allocated_on(
+    thread: &'static ThreadState,
     function: Function,
     address: *mut u8,
     size: usize,
-    from: impl FnOnce() -> (FrameAddress, Registers),
+    from: impl FnOnce() -> Caller,
 ) {
-    match thread::current() {
-        Current::Known(thread) => {
-            if is_own(thread, function) {
-                return;
-            }
-            thread.count(function, size as u64);
-            if modules::is_refresh_requested() {
-                refresh(thread);
-            }
-            let interval = INTERVAL.load(Ordering::Relaxed);
-            if interval != 0 && !address.is_null() {
-                let (at, registers) = from();
-                decide(thread, function, address as u64, size as u64, interval, at, registers);
-            }
+    if is_own(thread, function) {
+        return;
+    }
+    let Some(account) = thread.thread_record() else { return };
+    thread::count(account, function, size as u64);
+    if !function.is_rust() {
+        let bytes = block_bytes(address);
+        if bytes != 0 {
+            live_bytes::grow(account, bytes);
         }
-        Current::Ignored => {}
-        Current::Unregistered => unregistered(function, size as u64),
+    } else if !address.is_null() {
+        live_bytes::grow(account, size as u64);
+    }
+    if modules::is_refresh_requested() {
+        refresh(thread);
+    }
+    let recorded = RECORDED.load(Ordering::Relaxed);
+    if recorded != 0 && !address.is_null() {
+        decide(thread, function, address as u64, size as u64, recorded, from());
     }
 }
 
@@ -84,10 +150,41 @@ fn refresh(thread: &ThreadState) {
     }
 }
 
+/// A call by a thread that is not registered. The thread, if it is from now on: behind Rust's door counting begins with the first call of the process.
+#[inline(always)]
+fn unregistered(function: Function, address: *mut u8, bytes: u64) -> Option<&'static ThreadState> {
+    // The function is known where this is inlined: the malloc family's code does not contain the beginning.
+    if function.is_rust()
+        && let Some(thread) = begun()
+    {
+        return Some(thread);
+    }
+    count_elsewhere(function, address, bytes);
+    None
+}
+
 #[cold]
-fn unregistered(function: Function, bytes: u64) {
+#[inline(never)]
+fn begun() -> Option<&'static ThreadState> {
+    if !counting::begin() {
+        return None;
+    }
+    match thread::current() {
+        Current::Known(thread) => Some(thread),
+        _ => None,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn count_elsewhere(function: Function, address: *mut u8, bytes: u64) {
     thread::count_unregistered(function, bytes);
-    if INTERVAL.load(Ordering::Relaxed) != 0 && !function.releases() {
+    if function.is_rust() {
+        live_bytes::change_unregistered(if function.releases() { -(bytes as i64) } else { bytes as i64 });
+    } else if !function.releases() {
+        live_bytes::change_unregistered(block_bytes(address) as i64);
+    }
+    if interval() != 0 && !function.releases() {
         region::lose(Lost::NoThread, 1, bytes);
     }
 }
@@ -98,154 +195,350 @@ fn decide(
     function: Function,
     address: u64,
     size: u64,
-    interval: u64,
-    at: FrameAddress,
-    registers: Registers,
+    recorded: u64,
+    Caller { pc, sp, fp }: Caller,
 ) {
-    thread.allocations.store(thread.allocations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    if let Some(weight) = sampling::decide(thread, size, interval) {
-        record(thread, function, address, weight, at, registers);
+    match sampling::decide(thread, size, recorded & INTERVAL) {
+        Some(weight) => {
+            // On a marked thread each stands for itself, whatever the interval.
+            let number = if weight == Weight::of_one(size) { 0 } else { (recorded >> NUMBER) as u8 };
+            record(thread, function, address, size, (weight.objects_q16, weight.bytes), number, pc, sp, fp);
+        }
+        // What was recorded last is no longer the last allocation.
+        None => thread.last_address.store(1, Ordering::Relaxed),
     }
 }
 
+/// The numbers one by one: what is handed over in memory would be written in words and read in pairs of words, which stalls the processor.
 #[inline(never)]
+#[allow(clippy::too_many_arguments, reason = "scalars travel in registers")]
 fn record(
     thread: &'static ThreadState,
     function: Function,
     address: u64,
-    weight: sampling::Weight,
-    at: FrameAddress,
-    registers: Registers,
+    size: u64,
+    (objects_q16, bytes): (u64, u64),
+    number: u8,
+    pc: u64,
+    sp: u64,
+    fp: u64,
 ) {
+    let number = Interval::from_number(number);
+    let lost = |reason| lose(reason, Allocation { address, size, values: RecordId::NONE, interval: number });
     let Some(mut inside) = thread.enter() else {
-        region::lose(Lost::Reentered, weight.objects_q16 >> OBJECTS_FRACTION_BITS, weight.bytes);
+        lost(Lost::Reentered);
         return;
     };
-    let Some(values) = values_of(&mut inside, function, at, registers) else {
-        region::lose(Lost::StoreFull, weight.objects_q16 >> OBJECTS_FRACTION_BITS, weight.bytes);
+    let Some(values) = values_of(&mut inside, function, pc, sp, fp) else {
+        thread.last_address.store(1, Ordering::Relaxed);
+        lost(Lost::StoreFull);
         return;
     };
-    // SAFETY: `values_of` returns ids of allocation values.
-    let cells: &AllocValues = unsafe { region::record(values) };
-    region::add_own(&cells.objects_q16, weight.objects_q16);
-    region::add_own(&cells.bytes, weight.bytes);
+    let cells = cells(values);
+    update(cells, || {
+        region::add_own(&cells.objects_q16, objects_q16);
+        region::add_own(&cells.bytes, bytes);
+    });
+    thread.last_address.store(address, Ordering::Relaxed);
+    thread.last_values.store(values.0, Ordering::Relaxed);
+    thread.last_objects_q16.store(objects_q16, Ordering::Relaxed);
+    marks::note(thread, values, bytes);
     if FOLLOW_FREES.load(Ordering::Relaxed) {
-        let replaced = live::insert(Allocation {
-            address,
-            objects_q16: weight.objects_q16,
-            bytes: weight.bytes,
-            values,
-            thread: thread.record_id(),
-            sequence: thread.allocations.load(Ordering::Relaxed),
-        });
-        if let Some(replaced) = replaced {
-            count_freed(&replaced, false);
-        }
+        follow(Some(thread), Allocation { address, size, values, interval: number }, Wait::ForAWhile);
     }
 }
 
-fn values_of(
-    inside: &mut Inside<'_>,
-    function: Function,
-    at: FrameAddress,
-    registers: Registers,
-) -> Option<layout::RecordId> {
-    let (stack, thread) = (inside.state().stack(), inside.state().record_id());
-    let (recording, kept) = inside.recording();
-    let leaf = Some(Frame::pseudo(Pseudo::Function(function)));
-    let leaf = kept.capture::<InHook>(recording, (stack, thread, Root::Allocs), (at, registers, None), leaf)?;
-    #[cfg(feature = "oracle")]
-    crate::oracle::compare(recording, stack, at, registers);
-    recording.tree.values(leaf, ChunkKind::AllocValues, size_of::<AllocValues>())
+/// Enters an allocation whose free shall be followed.
+#[inline]
+fn follow(thread: Option<&ThreadState>, allocation: Allocation, wait: Wait) {
+    if accounts(Live::Requested) {
+        let bytes = allocation.weight().bytes;
+        match thread.and_then(ThreadState::thread_record) {
+            Some(account) => live_bytes::grow(account, bytes),
+            None => live_bytes::change_unregistered(bytes as i64),
+        }
+    }
+    match live::insert(allocation, wait) {
+        Ok(None) => {}
+        // Freed by a call that was not seen.
+        Ok(Some(replaced)) => count_freed(thread, &replaced, false),
+        // Its end will not be seen: it is not told as live.
+        Err(live::Full) => count_freed(thread, &allocation, false),
+    }
 }
 
-/// A free that was counted and taken out of the table, in case it has to be undone.
-#[derive(Debug)]
-pub(crate) struct Freed(Option<Allocation>);
+/// Where allocations go whose stack was not kept, by reason: a frame that names it. Made while there is room.
+static LOST: [(Lost, AtomicU32); 2] = [(Lost::StoreFull, AtomicU32::new(0)), (Lost::Reentered, AtomicU32::new(0))];
 
-/// Records a free, before the memory is released.
+/// Makes places for allocations whose stack cannot be kept. In a child after fork, too.
+pub fn prepare_for_losses() {
+    let mut tree = Tree::new();
+    let root = tree.root(Root::Allocs, RecordId::NONE);
+    for (reason, site) in &LOST {
+        let values = root.and_then(|root| tree.lost_site(root, *reason));
+        site.store(values.map_or(0, |values| values.0), Ordering::Relaxed);
+    }
+}
+
+/// Records an allocation without its stack; `allocation.values` is not known yet.
+#[cold]
+#[inline(never)]
+fn lose(reason: Lost, mut allocation: Allocation) {
+    let Weight { objects_q16, bytes } = allocation.weight();
+    let site = LOST.iter().find(|(lost, _)| *lost == reason).map_or(0, |(_, site)| site.load(Ordering::Relaxed));
+    if site == 0 {
+        region::lose(reason, objects_q16 >> OBJECTS_FRACTION_BITS, bytes);
+        return;
+    }
+    // Their values are in place; what is counted is that they have no stack.
+    region::lose(reason, objects_q16 >> OBJECTS_FRACTION_BITS, 0);
+    allocation.values = RecordId(site);
+    let cells = cells(allocation.values);
+    region::add_pair(&cells.objects_q16, &cells.bytes, [objects_q16, bytes]);
+    if FOLLOW_FREES.load(Ordering::Relaxed) {
+        // Possibly in a signal handler of the host, above a hook that holds a lock.
+        follow(None, allocation, Wait::Never);
+    }
+}
+
+fn cells(values: RecordId) -> &'static AllocValues {
+    // SAFETY: the id is that of allocation values, and the store stays mapped; a child after fork forgets all ids first.
+    unsafe { region::record(values) }
+}
+
+/// The owner's way to write its values: a copy that is made meanwhile is made again.
 #[inline(always)]
-pub(crate) fn freed(function: Function, address: *mut u8) {
+fn update(cells: &AllocValues, write: impl FnOnce()) {
+    region::add_own_u32(&cells.sequence, 1);
+    write();
+    region::add_own_u32(&cells.sequence, 1);
+}
+
+#[inline(always)]
+fn values_of(inside: &mut Inside<'_>, function: Function, pc: u64, sp: u64, fp: u64) -> Option<RecordId> {
+    let (stack, thread) = (inside.state().stack_around(sp), inside.state().record_id());
+    let (recording, kept) = inside.recording();
+    // A function of Rust's door is inlined into its caller, which so is at an instruction; the malloc family's was called.
+    let at = if function.is_rust() { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) };
+    let caller = kept.capture::<InHook>(
+        recording,
+        (stack, thread, Root::Allocs),
+        (at, Registers { pc, sp, fp: Some(fp) }, None),
+        Some(Tree::frame_of(function)),
+    )?;
+    #[cfg(feature = "oracle")]
+    crate::oracle::compare(recording, stack, at, Registers { pc, sp, fp: Some(fp) });
+    recording.tree.site(caller, function)
+}
+
+/// Records a free, before the memory is released. `size` is known behind Rust's door.
+#[inline(always)]
+pub(crate) fn freed(function: Function, address: *mut u8, size: usize) {
+    match thread::current() {
+        Current::Known(thread) => freed_on(thread, function, address, size),
+        // Memory that the host allocated and a thread of the recorder frees is still the host's.
+        Current::Ignored => release_elsewhere(function, address, size, true),
+        Current::Off if !function.is_rust() => {}
+        Current::Off | Current::Unregistered => match unregistered(function, address, size as u64) {
+            Some(thread) => freed_on(thread, function, address, size),
+            None => release_elsewhere(function, address, size, false),
+        },
+    }
+}
+
+#[inline(always)]
+fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, size: usize) {
+    if is_own(thread, function) {
+        return;
+    }
+    let Some(account) = thread.thread_record() else { return };
+    thread::count(account, function, size as u64);
+    if function.is_rust() {
+        live_bytes::shrink(account, size as u64);
+    } else {
+        let bytes = block_bytes(address);
+        if bytes != 0 {
+            live_bytes::shrink(account, bytes);
+        }
+    }
+    let address = address as u64;
+    let last = thread.last_address.load(Ordering::Relaxed) == address;
+    if FOLLOW_FREES.load(Ordering::Relaxed) {
+        if last || live::may_contain(address) {
+            let taken = take(thread, address);
+            finish_free(thread, address, taken);
+        }
+    } else if last {
+        was_temporary(thread);
+    }
+}
+
+/// A free by a thread that has no record, `ignored` if it is the recorder's own.
+#[cold]
+#[inline(never)]
+fn release_elsewhere(function: Function, address: *mut u8, size: usize, ignored: bool) {
+    if function.is_rust() {
+        // The recorder's threads allocate from the host's allocator there, and neither is accounted for.
+        if ignored && !(FOLLOW_FREES.load(Ordering::Relaxed) && live::may_contain(address as u64)) {
+            return;
+        }
+        if ignored {
+            live_bytes::change_unregistered(-(size as i64));
+        }
+    } else {
+        live_bytes::change_unregistered(-(block_bytes(address) as i64));
+    }
+    if FOLLOW_FREES.load(Ordering::Relaxed)
+        && live::may_contain(address as u64)
+        && let Some(allocation) = live::remove(address as u64, Wait::ForAWhile)
+    {
+        count_freed(None, &allocation, false);
+    }
+}
+
+/// What a reallocation is about to give back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Freed {
+    address: u64,
+    bytes: u64,
+    taken: Option<Allocation>,
+}
+
+impl Freed {
+    /// Nothing.
+    pub(crate) const NOTHING: Self = Self { address: 0, bytes: 0, taken: None };
+
+    /// For a call that also goes through another door: what the innermost one accounts for. The block's bytes, and all the rest.
+    pub(crate) fn split(self) -> (Self, Self) {
+        (Self { taken: None, ..self }, Self { bytes: 0, ..self })
+    }
+}
+
+/// Counts a call that released memory whose allocation is forgotten already.
+pub(crate) fn count_release(function: Function) {
     match thread::current() {
         Current::Known(thread) => {
-            if is_own(thread, function) {
-                return;
-            }
-            thread.count(function, 0);
-            if FOLLOW_FREES.load(Ordering::Relaxed) && live::may_contain(address as u64) {
-                let freed = take(thread, address as u64);
-                finish_free(thread, &freed);
+            if let Some(account) = thread.thread_record() {
+                thread::count(account, function, 0);
             }
         }
-        Current::Ignored => {
-            // Memory that the host allocated and a thread of the recorder frees is still the host's.
-            if FOLLOW_FREES.load(Ordering::Relaxed)
-                && live::may_contain(address as u64)
-                && let Some(allocation) = live::remove(address as u64)
-            {
-                count_freed(&allocation, false);
-            }
-        }
-        Current::Unregistered => {
-            unregistered(function, 0);
-            if FOLLOW_FREES.load(Ordering::Relaxed)
-                && live::may_contain(address as u64)
-                && let Some(allocation) = live::remove(address as u64)
-            {
-                count_freed(&allocation, false);
-            }
-        }
+        Current::Ignored | Current::Off => {}
+        Current::Unregistered => thread::count_unregistered(function, 0),
     }
 }
 
-/// First half of a reallocation: the old memory may be released by the call that follows.
+/// First half of a reallocation: the old memory may be released by the call that follows. `size` is known behind Rust's door.
 #[inline(always)]
-pub(crate) fn before_realloc(address: *mut u8) -> Freed {
-    if address.is_null() || !FOLLOW_FREES.load(Ordering::Relaxed) || !live::may_contain(address as u64) {
-        return Freed(None);
+pub(crate) fn before_realloc(function: Function, address: *mut u8, size: usize) -> Freed {
+    let bytes = if function.is_rust() { size as u64 } else { block_bytes(address) };
+    let at = address as u64;
+    let mut freed = Freed { address: at, bytes, taken: None };
+    if at != 0 && FOLLOW_FREES.load(Ordering::Relaxed) && live::may_contain(at) {
+        freed.taken = match thread::current() {
+            Current::Known(thread) if is_own(thread, function) => None,
+            Current::Known(thread) => take(thread, at),
+            _ => live::remove(at, Wait::ForAWhile),
+        };
     }
-    match thread::current() {
-        Current::Known(thread) => take(thread, address as u64),
-        _ => Freed(live::remove(address as u64)),
-    }
+    freed
 }
 
 /// Second half: it succeeded, so the old allocation is gone; or it failed, and the old one is still there.
 #[inline(always)]
-pub(crate) fn after_realloc(freed: &Freed, released: bool) {
-    let Freed(Some(allocation)) = freed else { return };
-    if released {
-        match thread::current() {
-            Current::Known(thread) => finish_free(thread, freed),
-            _ => count_freed(allocation, false),
+pub(crate) fn after_realloc(function: Function, freed: &Freed, released: bool) {
+    if freed.address == 0 {
+        return;
+    }
+    if !released {
+        if let Some(allocation) = freed.taken
+            && live::insert(allocation, Wait::ForAWhile).is_err()
+        {
+            count_freed(None, &allocation, false);
         }
-    } else {
-        live::insert(*allocation);
+        return;
+    }
+    match thread::current() {
+        Current::Known(thread) if is_own(thread, function) => {}
+        Current::Known(thread) => {
+            if freed.bytes != 0
+                && let Some(account) = thread.thread_record()
+            {
+                live_bytes::shrink(account, freed.bytes);
+            }
+            if freed.taken.is_some() || thread.last_address.load(Ordering::Relaxed) == freed.address {
+                finish_free(thread, freed.address, freed.taken);
+            }
+        }
+        Current::Ignored if function.is_rust() => {}
+        _ => {
+            live_bytes::change_unregistered(-(freed.bytes as i64));
+            if let Some(allocation) = freed.taken {
+                count_freed(None, &allocation, false);
+            }
+        }
     }
 }
 
-#[cold]
-fn take(thread: &ThreadState, address: u64) -> Freed {
-    let Some(_inside) = thread.enter() else { return Freed(None) };
-    Freed(live::remove(address))
+#[inline(never)]
+fn take(thread: &ThreadState, address: u64) -> Option<Allocation> {
+    if !FOLLOW_FREES.load(Ordering::Relaxed) || !live::may_contain(address) {
+        return None;
+    }
+    match thread.enter() {
+        Some(_inside) => live::remove(address, Wait::ForAWhile),
+        // A signal handler of the host, above the recorder: the lock may be held further up this very stack.
+        None => live::remove(address, Wait::Never),
+    }
 }
 
+#[inline(never)]
+fn finish_free(thread: &ThreadState, address: u64, taken: Option<Allocation>) {
+    let last = thread.last_address.load(Ordering::Relaxed) == address;
+    if last {
+        thread.last_address.store(1, Ordering::Relaxed);
+    }
+    let values = thread.last_values.load(Ordering::Relaxed);
+    match taken {
+        // The block that the thread allocated last can have been freed by another thread, and allocated there: then its site is another's.
+        Some(allocation) => count_freed(Some(thread), &allocation, last && allocation.values.0 == values),
+        // Where frees are not followed, the thread's own last allocation is.
+        None if last && !FOLLOW_FREES.load(Ordering::Relaxed) => was_temporary(thread),
+        None => {}
+    }
+}
+
+/// The thread frees its last allocation, and frees are not followed.
 #[inline]
-fn finish_free(thread: &ThreadState, freed: &Freed) {
-    if let Freed(Some(allocation)) = freed {
-        let temporary = allocation.thread == thread.record_id()
-            && allocation.sequence == thread.allocations.load(Ordering::Relaxed);
-        count_freed(allocation, temporary);
+fn was_temporary(thread: &ThreadState) {
+    thread.last_address.store(1, Ordering::Relaxed);
+    if let Some(_inside) = thread.enter() {
+        let cells = cells(RecordId(thread.last_values.load(Ordering::Relaxed)));
+        let objects_q16 = thread.last_objects_q16.load(Ordering::Relaxed);
+        update(cells, || region::add_own(&cells.temporary_objects_q16, objects_q16));
     }
 }
 
-fn count_freed(allocation: &Allocation, temporary: bool) {
-    // SAFETY: the id is that of allocation values, and the store stays mapped; a child after fork clears the table first.
-    let cells: &AllocValues = unsafe { region::record(allocation.values) };
-    // Frees come from any thread, so these are real atomic additions.
-    cells.freed_objects_q16.fetch_add(allocation.objects_q16, Ordering::Relaxed);
-    cells.freed_bytes.fetch_add(allocation.bytes, Ordering::Relaxed);
-    if temporary {
-        cells.temporary_objects_q16.fetch_add(allocation.objects_q16, Ordering::Relaxed);
+fn count_freed(thread: Option<&ThreadState>, allocation: &Allocation, temporary: bool) {
+    let Weight { objects_q16, bytes } = allocation.weight();
+    if accounts(Live::Requested) {
+        match thread.and_then(ThreadState::thread_record) {
+            Some(account) => live_bytes::shrink(account, bytes),
+            None => live_bytes::change_unregistered(-(bytes as i64)),
+        }
     }
+    let cells = cells(allocation.values);
+    let owner = thread.filter(|thread| thread.record_id().0 == cells.owner.load(Ordering::Relaxed));
+    // Only the owner, and only under its guard, writes the owner's part.
+    let inside = owner.and_then(ThreadState::enter);
+    if inside.is_none() {
+        region::add_pair(&cells.freed_elsewhere_objects_q16, &cells.freed_elsewhere_bytes, [objects_q16, bytes]);
+        return;
+    }
+    update(cells, || {
+        region::add_own(&cells.freed_objects_q16, objects_q16);
+        region::add_own(&cells.freed_bytes, bytes);
+        if temporary {
+            region::add_own(&cells.temporary_objects_q16, objects_q16);
+        }
+    });
 }

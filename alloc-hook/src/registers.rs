@@ -1,8 +1,13 @@
 //! The registers of a caller, as the entry points hand them over.
 #![allow(unsafe_code)]
 
-use unwind::FrameAddress;
-use unwind::arch::Registers;
+/// Where the host called: right after the call behind the malloc family, in the middle of the caller behind Rust's door.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) pc: u64,
+    pub(crate) sp: u64,
+    pub(crate) fp: u64,
+}
 
 /// Stack pointer and frame pointer at the entry of an exported function: the return address lies at `sp`.
 #[derive(Clone, Copy, Debug)]
@@ -16,16 +21,16 @@ pub struct Entry {
 impl Entry {
     /// The caller's state right after the call.
     #[inline(always)]
-    pub(crate) fn caller(self) -> (FrameAddress, Registers) {
+    pub(crate) fn caller(self) -> Caller {
         // SAFETY: on entry of a function the return address lies at the stack pointer.
         let pc = unsafe { *(self.sp as *const u64) };
-        (FrameAddress::ReturnAddress(pc), Registers { pc, sp: self.sp.wrapping_add(8), fp: Some(self.fp) })
+        Caller { pc, sp: self.sp.wrapping_add(8), fp: self.fp }
     }
 }
 
 /// The state of the function that this is inlined into.
 #[inline(always)]
-pub(crate) fn here() -> (FrameAddress, Registers) {
+pub(crate) fn here() -> Caller {
     let (pc, sp, fp): (u64, u64, u64);
     // SAFETY: copies registers.
     unsafe {
@@ -39,5 +44,5 @@ pub(crate) fn here() -> (FrameAddress, Registers) {
             options(nomem, nostack, preserves_flags),
         );
     }
-    (FrameAddress::Instruction(pc), Registers { pc, sp, fp: Some(fp) })
+    Caller { pc, sp, fp }
 }

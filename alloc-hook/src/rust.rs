@@ -14,7 +14,7 @@ use layout::Function;
 /// # fn main() {}
 /// ```
 ///
-/// Nothing is recorded, and nothing but a thread-local load and a branch is paid, until a recorder sets a store up.
+/// Calls, bytes and live bytes are counted from the first allocation on, by thread; nothing else is done until a recorder asks for allocations with their stacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordingAllocator<A = SystemAllocator>(A);
 
@@ -52,17 +52,17 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
 
     #[inline]
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let before = before_realloc(old);
+        let before = before_realloc(Function::RustRealloc, old, layout.size());
         // SAFETY: passed on as it came.
         let address = unsafe { self.0.realloc(old, layout, size) };
-        after_realloc(&before, !address.is_null());
+        after_realloc(Function::RustRealloc, &before, !address.is_null());
         allocated(Function::RustRealloc, address, size, here);
         address
     }
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        freed(Function::RustDealloc, address);
+        freed(Function::RustDealloc, address, layout.size());
         // SAFETY: passed on as it came.
         unsafe { self.0.dealloc(address, layout) };
     }

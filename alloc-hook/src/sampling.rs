@@ -4,6 +4,7 @@
 //! probability `1 - exp(-size / interval)` and then stands for `1 / (1 - exp(-size / interval))` of its kind (tcmalloc, docs/sampling.md;
 //! jemalloc, doc_internal/PROFILING_INTERNALS.md). With interval 1 every allocation is recorded and stands for itself.
 
+use crate::marks;
 use capture::thread::ThreadState;
 use core::sync::atomic::Ordering;
 use layout::OBJECTS_FRACTION_BITS;
@@ -15,13 +16,24 @@ pub(crate) struct Weight {
     pub(crate) bytes: u64,
 }
 
+impl Weight {
+    /// Of an allocation that stands for itself.
+    #[inline]
+    pub(crate) const fn of_one(size: u64) -> Self {
+        Self { objects_q16: 1 << OBJECTS_FRACTION_BITS, bytes: size }
+    }
+}
+
 /// Decides on an allocation of the calling thread; `None`: not recorded.
 #[inline]
 pub(crate) fn decide(thread: &ThreadState, size: u64, interval: u64) -> Option<Weight> {
     if interval == 1 {
-        return Some(Weight { objects_q16: 1 << OBJECTS_FRACTION_BITS, bytes: size });
+        return Some(Weight::of_one(size));
     }
-    if thread.interval.load(Ordering::Relaxed) != interval {
+    if thread.interval.load(Ordering::Relaxed) != interval || interval == 0 {
+        if let Some(decided) = marks::decide(thread, interval) {
+            return decided.then_some(Weight { objects_q16: 1 << OBJECTS_FRACTION_BITS, bytes: size });
+        }
         // A countdown belongs to the interval it was drawn for; the geometric distribution has no memory, so a fresh draw is fair.
         thread.interval.store(interval, Ordering::Relaxed);
         thread.countdown.store(draw(thread, interval), Ordering::Relaxed);
@@ -35,10 +47,11 @@ pub(crate) fn decide(thread: &ThreadState, size: u64, interval: u64) -> Option<W
     Some(weigh(size, interval))
 }
 
-fn weigh(size: u64, interval: u64) -> Weight {
+/// What an allocation that was sampled stands for.
+pub(crate) fn weigh(size: u64, interval: u64) -> Weight {
     let probability = -libm::expm1(-(size as f64) / interval as f64);
     if probability <= 0.0 {
-        return Weight { objects_q16: 1 << OBJECTS_FRACTION_BITS, bytes: size };
+        return Weight::of_one(size);
     }
     let objects = 1.0 / probability;
     Weight {

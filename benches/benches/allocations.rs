@@ -5,6 +5,7 @@
 
 use profile_recorder_benches::figures::{Rounds, is_quick, time};
 use profile_recorder_benches::recorded::{Stores, as_child, numbers};
+use profile_recorder_benches::stacks::deeper;
 use serde_json::Value;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -99,15 +100,4 @@ fn document() -> String {
     let row =
         |i: usize| serde_json::json!({"id": i, "name": format!("item {i}"), "tags": ["a", "b"], "value": {"x": 0.5}});
     Value::from((0..100).map(row).collect::<Vec<_>>()).to_string()
-}
-
-#[inline(never)]
-fn deeper(frames: u32, f: &mut dyn FnMut()) -> u32 {
-    let result = if frames == 0 {
-        f();
-        0
-    } else {
-        deeper(frames - 1, f) + 1
-    };
-    black_box(result)
 }

@@ -64,7 +64,7 @@ fn time_of_a_walk(threads: usize, length: Duration) -> f64 {
                             let memory = StackMemory::new(stack, registers.sp);
                             let at = FrameAddress::Instruction(registers.pc);
                             walk::capture_from::<InHandler>(&mut recording, memory, at, registers, None);
-                            walk::intern(&mut recording, Root::Cpu, record, None);
+                            walk::intern(&mut recording, Root::Cpu, record);
                             walked += 1;
                         }
                     });

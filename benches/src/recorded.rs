@@ -43,8 +43,13 @@ impl Stores {
 
     /// Sets a command up to be recorded in these modes, at so many ticks a second.
     pub fn record(&self, command: &mut Command, modes: &str, hz: u32) {
+        command.env("LD_PRELOAD", library());
+        self.name(command, modes, hz);
+    }
+
+    /// Tells the preload library, if the command has it, what to record.
+    pub fn name(&self, command: &mut Command, modes: &str, hz: u32) {
         command
-            .env("LD_PRELOAD", library())
             .env("PROFILE_RECORDER_STORE", &self.0)
             .env("PROFILE_RECORDER_STORE_MODES", modes)
             .env("PROFILE_RECORDER_STORE_HZ", hz.to_string());
@@ -76,11 +81,18 @@ impl Drop for Stores {
 /// If it fails.
 pub fn numbers(stores: &Stores, what: &str, modes: Option<&str>) -> Vec<f64> {
     let mut command = Command::new(std::env::current_exe().expect("a benchmark has a path"));
-    command.env(CHILD, what);
     if let Some(modes) = modes {
         stores.record(&mut command, modes, 1);
     }
-    let output = command.output().expect("the child starts");
+    numbers_of(command, stores, what)
+}
+
+/// Runs a command that is this executable as a child that is told `what`; the numbers that it prints.
+///
+/// # Panics
+/// If it fails.
+pub fn numbers_of(mut command: Command, stores: &Stores, what: &str) -> Vec<f64> {
+    let output = command.env(CHILD, what).output().expect("the child starts");
     stores.clear();
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "the child failed: {}", String::from_utf8_lossy(&output.stderr));

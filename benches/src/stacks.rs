@@ -80,3 +80,15 @@ fn own_registers() -> Registers {
     }
     Registers { pc, sp, fp: Some(fp) }
 }
+
+/// Calls `f` so many frames further down.
+#[inline(never)]
+pub fn deeper(frames: u32, f: &mut dyn FnMut()) -> u32 {
+    let result = if frames == 0 {
+        f();
+        0
+    } else {
+        deeper(frames - 1, f) + 1
+    };
+    black_box(result)
+}

@@ -6,10 +6,11 @@ use capture::probed::Probed;
 use capture::rules::{self, InHandler};
 use capture::stack::{Bounds, StackMemory};
 use capture::thread::{self, Recording};
+use capture::tree::Tree;
 use capture::{modules, region, walk};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
-use layout::{Frame, Function, Node, Pseudo, RecordId, Root};
+use layout::{Frame, Function, Node, RecordId, Root};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use unwind::FrameAddress;
@@ -118,8 +119,8 @@ impl StackWalker for OursInTree {
     #[inline(never)]
     fn walk(&mut self, registers: Registers) {
         self.ours.walk(registers);
-        let node = walk::intern(&mut self.ours.recording, Root::Cpu, self.thread, None);
-        self.node = node.expect("the store has room");
+        let place = walk::intern(&mut self.ours.recording, Root::Cpu, self.thread);
+        self.node = place.expect("the store has room").node();
     }
 
     fn frames(&self) -> Vec<u64> {
@@ -151,11 +152,13 @@ impl StackWalker for OursKept {
 
     #[inline(never)]
     fn walk(&mut self, registers: Registers) {
-        let leaf = Some(Frame::pseudo(Pseudo::Function(Function::Malloc)));
         let at = (FrameAddress::Instruction(registers.pc), registers, None);
         let place = (self.stack, self.thread, Root::Allocs);
-        let node = self.kept.capture::<InHandler>(&mut self.recording, place, at, leaf);
-        self.node = node.expect("the store has room");
+        let below = Some(Tree::frame_of(Function::Malloc));
+        let place = self.kept.capture::<InHandler>(&mut self.recording, place, at, below).expect("the store has room");
+        let site = self.recording.tree.site(place, Function::Malloc);
+        assert!(site.is_some(), "the store has room");
+        self.node = place.node();
     }
 
     fn frames(&self) -> Vec<u64> {

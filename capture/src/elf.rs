@@ -1,6 +1,6 @@
 //! Program headers of an object that is mapped, read as memory that may vanish meanwhile.
 
-use crate::probed::Probed;
+use crate::probed::Copied;
 use unwind::cfi::Source as _;
 
 /// What the program headers say, in addresses of the process.
@@ -40,30 +40,50 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
+/// The table of program headers. Read again for each question: the stack of a host's thread may have no room for a copy of all.
+struct Table {
+    start: u64,
+    count: usize,
+}
+
+impl Table {
+    fn header(&self, memory: &mut Copied, index: usize) -> Option<[u8; HEADER]> {
+        memory.read(self.start.wrapping_add((index * HEADER) as u64))
+    }
+
+    /// Up to the first that is not there.
+    fn each(&self, memory: &mut Copied) -> impl Iterator<Item = [u8; HEADER]> {
+        (0..self.count).map_while(|index| self.header(memory, index))
+    }
+
+    fn of_type(&self, memory: &mut Copied, wanted: u32) -> impl Iterator<Item = [u8; HEADER]> {
+        self.each(memory).filter(move |h| u32_at(h, 0) == Some(wanted))
+    }
+}
+
 /// Reads the headers of the 64-bit ELF object whose first byte is mapped at `base`, for a mapping of it at `start` that begins at `offset` in the file.
 pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers> {
-    let mut memory = Probed::new();
+    // Whoever closes the object at this moment may have it.
+    let mut memory = Copied::new();
     let file: [u8; 64] = memory.read(base).filter(|file: &[u8; 64]| file.starts_with(b"\x7fELF\x02\x01"))?;
     let offset = u64_at(&file, 32)?;
     let count = (u16_at(&file, 56)? as usize).min(MAX_HEADERS);
     if u16_at(&file, 54)? as usize != HEADER {
         return None;
     }
-    // Read again for each question: the stack of a host's thread may have no room for a copy.
-    let table = base.wrapping_add(offset)..base.wrapping_add(offset).wrapping_add((count * HEADER) as u64);
-    let table = || {
-        let mut memory = memory;
-        table.clone().step_by(HEADER).filter_map(move |at| memory.read::<HEADER>(at))
-    };
-    if table().count() != count {
+    let table = Table { start: base.wrapping_add(offset), count };
+    if table.each(&mut memory).count() != count {
         return None;
     }
-    let of_type = |wanted| table().filter(move |h| u32_at(h, 0) == Some(wanted));
     // The segment with the file's first byte gives the bias.
-    let first = of_type(PT_LOAD).find(|h| u64_at(h, 8) == Some(0)).or_else(|| of_type(PT_LOAD).next())?;
+    let mut first = table.of_type(&mut memory, PT_LOAD).find(|h| u64_at(h, 8) == Some(0));
+    if first.is_none() {
+        first = table.of_type(&mut memory, PT_LOAD).next();
+    }
+    let first = first?;
     let bias = base.wrapping_sub(u64_at(&first, 16)?.wrapping_sub(u64_at(&first, 8)?) & !0xfff);
     let entry = bias.wrapping_add(u64_at(&file, 24)?);
-    let segment = of_type(PT_LOAD).find(|h| {
+    let segment = table.of_type(&mut memory, PT_LOAD).find(|h| {
         let (offset, size) = (u64_at(h, 8).unwrap_or(0) & !0xfff, u64_at(h, 32).unwrap_or(0));
         offset <= offset_in_file
             && offset_in_file < offset.wrapping_add(size.wrapping_add(0xfff))
@@ -74,13 +94,15 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
         start.wrapping_sub(svma)
     });
     let mut headers = Headers { bias, mapping_bias, entry, ..Headers::default() };
-    if let Some(h) = of_type(PT_GNU_EH_FRAME).next() {
+    if let Some(h) = table.of_type(&mut memory, PT_GNU_EH_FRAME).next() {
         let svma = u64_at(&h, 16)?;
         headers.eh_frame_hdr = bias.wrapping_add(svma);
         headers.eh_frame_hdr_length = u64_at(&h, 40)?;
     }
-    for note in of_type(PT_NOTE) {
-        if read_build_id(bias.wrapping_add(u64_at(&note, 16)?), u64_at(&note, 40)?, &mut headers).is_some() {
+    for note in 0..count {
+        let Some(note) = table.header(&mut memory, note).filter(|h| u32_at(h, 0) == Some(PT_NOTE)) else { continue };
+        if read_build_id(&mut memory, bias.wrapping_add(u64_at(&note, 16)?), u64_at(&note, 40)?, &mut headers).is_some()
+        {
             break;
         }
     }
@@ -91,7 +113,7 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
             hash = (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
     };
-    table().for_each(|header| mix(&header));
+    table.each(&mut memory).for_each(|header| mix(&header));
     mix(&headers.build_id);
     // A page at most: whoever closed an object may have mapped less there.
     for at in (0..headers.eh_frame_hdr_length.min(1024)).step_by(8) {
@@ -101,9 +123,8 @@ pub(crate) fn read(base: u64, start: u64, offset_in_file: u64) -> Option<Headers
     Some(headers)
 }
 
-fn read_build_id(address: u64, length: u64, headers: &mut Headers) -> Option<()> {
+fn read_build_id(memory: &mut Copied, address: u64, length: u64, headers: &mut Headers) -> Option<()> {
     const NT_GNU_BUILD_ID: u32 = 3;
-    let mut memory = Probed::new();
     let (mut at, end) = (address, address.checked_add(length.min(4096))?);
     while at.checked_add(12)? <= end {
         let head: [u8; 12] = memory.read(at)?;

@@ -8,6 +8,7 @@ use crate::modules::{self, All};
 use crate::rules::Context;
 use crate::stack::{Bounds, StackMemory};
 use crate::thread::{MAX_FRAMES, Recording};
+use crate::tree::Place;
 use crate::walk::{self, Cached};
 use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root};
 use unwind::arch::Registers;
@@ -20,8 +21,8 @@ pub struct Kept {
     depth: usize,
     generation: u32,
     end: Option<Truncated>,
-    /// Number of the kind of root that the kept frames' nodes lie below.
-    root: u8,
+    /// Number of the kind of root that the kept frames' nodes lie below, and the label set below it.
+    root: (u8, RecordId),
     /// Frame whose caller was looked for by all registers, and not found.
     in_vain: Option<Registers>,
     frames: [KeptFrame<Registers, ModuleIndex>; MAX_FRAMES],
@@ -34,17 +35,17 @@ impl Kept {
         self.depth = 0;
     }
 
-    /// Captures the stack at `at` and enters it below the thread's root of a kind, with `leaf` below it; the leaf's node, or `None` if the store is full.
+    /// Captures the stack at `at` and enters it below the thread's root of a kind; its leaf's node, or `None` if the store is full.
     ///
-    /// `all` are all registers at `at`: some frames have no other way to their caller. Where they are not known, a hook takes its own.
+    /// `below` is a frame that the caller is going to look for below that node. `all` are all registers at `at`: some frames have no other way to their caller. Where they are not known, a hook takes its own.
     #[inline]
     pub fn capture<C: Context>(
         &mut self,
         recording: &mut Recording,
         (stack, thread, root): (Bounds, RecordId, Root),
         (at, registers, all): (FrameAddress, Registers, Option<&All>),
-        leaf: Option<Frame>,
-    ) -> Option<RecordId> {
+        below: Option<Frame>,
+    ) -> Option<Place> {
         if C::MAY_BUILD && modules::is_stale() {
             modules::refresh_if_stale();
         }
@@ -59,24 +60,24 @@ impl Kept {
         let walked = match unwind::kept::walk(room, &mut self.depth, (at, registers), &mut rules, &mut memory) {
             Ok(walked) => walked,
             Err(TooDeep) => {
-                walk::capture::<C>(recording, stack, at, registers, None);
-                return walk::intern(recording, root, thread, leaf);
+                plainly::<C>(recording, stack, at, registers.sp, registers.fp);
+                return walk::intern(recording, root, thread);
             }
         };
         if walked.end == Err(Truncated::UnsupportedRule)
             && (C::MAY_BUILD || all.is_some())
-            && self.recover::<C>(recording, stack, (at, registers, all))
+            && self.recover::<C>(recording, stack, at, registers.sp, registers.fp, all)
         {
-            return walk::intern(recording, root, thread, leaf);
+            return walk::intern(recording, root, thread);
         }
         #[cfg(feature = "oracle")]
         if C::MAY_BUILD {
             self.compare(recording, stack, at, registers, walked.end);
         }
-        let kind = root as u8;
-        let mut node = recording.tree.root(root, thread)?;
+        let kind = (root as u8, recording.labels);
+        let mut place = recording.root(root, thread)?;
         if let Err(reason) = walked.end {
-            node = recording.tree.child(node, Frame::pseudo(Pseudo::Truncated(walk::reason_of(reason))))?;
+            place = recording.tree.child(place, Frame::pseudo(Pseudo::Truncated(walk::reason_of(reason))))?;
         }
         // Nodes hang below the root of their kind, and below the way the stack ends.
         let end = walked.end.err();
@@ -84,29 +85,61 @@ impl Kept {
         (self.end, self.root) = (end, kind);
         // Frames of a walk that could not be entered have no node.
         while let Some(before) = first.checked_sub(1)
-            && self.frames.get(before)?.note == 0
+            && Place::from_bits(self.frames.get(before)?.note).node().is_none()
         {
             first = before;
         }
         if let Some(before) = first.checked_sub(1) {
-            node = RecordId(self.frames.get(before)?.note);
+            place = Place::from_bits(self.frames.get(before)?.note);
         }
-        let mut entered = Some(node);
-        for frame in self.frames.get_mut(first..self.depth)? {
-            entered = entered.and_then(|node| {
-                let frame = match frame.address() {
-                    FrameAddress::Instruction(avma) => Frame::instruction(frame.tag, avma),
-                    FrameAddress::ReturnAddress(avma) => Frame::return_address(frame.tag, avma),
-                };
-                if modules::is_own(frame.module()) { Some(node) } else { recording.tree.child(node, frame) }
-            });
-            frame.note = entered.map_or(0, |node| node.0);
+        let fresh = self.frames.get_mut(first..self.depth)?;
+        // Below another root the places of others have been here before. A frame that cannot be entered has a note without a node, as a new one has.
+        if first < walked.shared {
+            fresh.iter_mut().for_each(|frame| frame.note = 0);
         }
-        match leaf {
-            Some(leaf) => recording.tree.child(entered?, leaf),
-            None => entered,
+        if recording.tree.is_large() {
+            // In two rounds, so that all places are on their way from memory before the first is looked at.
+            let mut announced = place;
+            for frame in &mut *fresh {
+                if !modules::is_own(frame.tag) {
+                    announced = recording.tree.announce(announced, word_of(frame));
+                }
+                frame.note = announced.to_bits();
+            }
+            if let Some(below) = below {
+                recording.tree.announce(announced, below);
+            }
+            for frame in fresh {
+                if !modules::is_own(frame.tag) {
+                    place = recording.tree.announced_child(place, Place::from_bits(frame.note), word_of(frame))?;
+                }
+                frame.note = place.to_bits();
+            }
+        } else {
+            for frame in fresh {
+                if !modules::is_own(frame.tag) {
+                    place = recording.tree.child(place, word_of(frame))?;
+                }
+                frame.note = place.to_bits();
+            }
         }
+        Some(place)
     }
+}
+
+#[inline]
+fn word_of(frame: &KeptFrame<Registers, ModuleIndex>) -> Frame {
+    match frame.address() {
+        FrameAddress::Instruction(avma) => Frame::instruction(frame.tag, avma),
+        FrameAddress::ReturnAddress(avma) => Frame::return_address(frame.tag, avma),
+    }
+}
+
+/// A plain walk. The registers come one by one: if their address were taken, the usual walk would begin with a copy in memory that it has to wait for.
+#[cold]
+#[inline(never)]
+fn plainly<C: Context>(recording: &mut Recording, stack: Bounds, at: FrameAddress, sp: u64, fp: Option<u64>) {
+    walk::capture::<C>(recording, stack, at, Registers { pc: at.address(), sp, fp }, None);
 }
 
 impl Kept {
@@ -117,8 +150,12 @@ impl Kept {
         &mut self,
         recording: &mut Recording,
         stack: Bounds,
-        (at, registers, all): (FrameAddress, Registers, Option<&All>),
+        at: FrameAddress,
+        sp: u64,
+        fp: Option<u64>,
+        all: Option<&All>,
     ) -> bool {
+        let registers = Registers { pc: at.address(), sp, fp };
         let Some(ended_at) = self.frames.first().map(KeptFrame::registers) else { return false };
         if self.in_vain == Some(ended_at) {
             return false;

@@ -11,7 +11,11 @@
 compile_error!("Profile Recorder records Linux programs on x86_64; other targets have no capture code yet");
 
 pub mod clock;
+pub mod copy;
+pub mod images;
 pub mod kept;
+pub mod labels;
+pub mod live;
 pub mod mapping;
 pub mod maps;
 pub mod modules;

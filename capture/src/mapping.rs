@@ -1,7 +1,10 @@
 //! Private memory straight from the kernel, for what the store does not hold.
 #![allow(unsafe_code)]
 
-use crate::syscall::{map, mm, unmap};
+use crate::syscall::{advise, map, mm, unmap};
+
+/// Mappings of at least twice the size of a large page get some.
+const LARGE: usize = 4 << 20;
 
 /// Anonymous zeroed memory, unmapped when dropped.
 #[derive(Debug)]
@@ -18,6 +21,11 @@ impl Mapping {
     pub fn new(length: usize) -> Option<Self> {
         let length = length.checked_next_multiple_of(4096)?;
         let address = map(length, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
+        if length >= LARGE {
+            // Large tables are read all over: with small pages, each access would also miss the processor's cache of page addresses. A kernel that does not want to is no loss.
+            // SAFETY: freshly mapped.
+            let _ = unsafe { advise(address, length, mm::HUGE_PAGES) };
+        }
         Some(Self { address, length })
     }
 

@@ -18,6 +18,8 @@ pub struct Line<'a> {
     pub end: u64,
     /// May be executed.
     pub executable: bool,
+    /// May be written.
+    pub writable: bool,
     /// Offset in the file.
     pub offset: u64,
     /// Device, as `makedev` packs major and minor for small numbers.
@@ -68,7 +70,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut rest = line;
     let start = hex(&mut rest, b'-')?;
     let end = hex(&mut rest, b' ')?;
-    let executable = *rest.get(2)? == b'x';
+    let (writable, executable) = (*rest.get(1)? == b'w', *rest.get(2)? == b'x');
     rest = rest.get(5..)?;
     let offset = hex(&mut rest, b' ')?;
     let major = hex(&mut rest, b':')?;
@@ -78,7 +80,16 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
         inode = inode.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
         rest = rest.get(1..)?;
     }
-    Some(Line { start, end, executable, offset, device: (major << 8) | minor, inode, path: rest.trim_ascii_start() })
+    Some(Line {
+        start,
+        end,
+        executable,
+        writable,
+        offset,
+        device: (major << 8) | minor,
+        inode,
+        path: rest.trim_ascii_start(),
+    })
 }
 
 fn hex(rest: &mut &[u8], end: u8) -> Option<u64> {
@@ -103,7 +114,8 @@ mod tests {
         assert_eq!((line.start, line.end, line.executable, line.offset), (0x7f00_a000, 0x7f00_b000, true, 0x26000));
         assert_eq!((line.device, line.inode, line.path), (0x801, 1837, &b"/tmp/a b (deleted)"[..]));
         let anonymous = parse(b"7f00a000-7f00b000 rw-p 00000000 00:00 0 ").unwrap();
-        assert_eq!((anonymous.executable, anonymous.inode, anonymous.path), (false, 0, &b""[..]));
+        assert_eq!((anonymous.executable, anonymous.writable, anonymous.inode), (false, true, 0));
+        assert_eq!((anonymous.path, line.writable), (&b""[..], false));
     }
 
     #[test]

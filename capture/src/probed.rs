@@ -1,7 +1,8 @@
 //! Reading memory of the process that may not be there.
 //!
-//! Called from: hooks and handlers. Each page is asked for once by a system call that fails softly, then read directly: a seventh of what a copy by the kernel costs. Only
-//! memory that somebody takes away between the two could fault; a live frame leads to everything that is read here.
+//! Called from: hooks and handlers. [`Probed`] asks for each page once by a system call that fails softly, then reads directly: a seventh of what a copy by the kernel costs. Only
+//! memory that somebody takes away between the two could fault; a live frame leads to everything that is read so. Where nothing keeps the memory (the headers of an object that
+//! another thread may be closing), [`Copied`] has the kernel read.
 #![allow(unsafe_code)]
 
 use crate::syscall;
@@ -69,6 +70,56 @@ impl Memory for Probed {
     }
 }
 
+/// Bytes that are copied at once: the headers of most objects, and little of a small stack.
+const PIECE: usize = 1024;
+
+/// Reads through the kernel, a piece at a time, so that memory may vanish at any moment. Where the kernel refuses (a filter of system calls), as [`Probed`].
+#[derive(Debug)]
+pub struct Copied {
+    start: u64,
+    length: usize,
+    bytes: [u8; PIECE],
+    otherwise: Probed,
+}
+
+impl Copied {
+    /// Has copied nothing yet.
+    pub const fn new() -> Self {
+        Self { start: 0, length: 0, bytes: [0; PIECE], otherwise: Probed::new() }
+    }
+
+    fn piece<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        self.bytes.get(..self.length)?.get(at..at.checked_add(N)?)?.try_into().ok()
+    }
+}
+
+impl Default for Copied {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Source for Copied {
+    fn read<const N: usize>(&mut self, address: u64) -> Option<[u8; N]> {
+        if let Some(bytes) = self.piece(address) {
+            return Some(bytes);
+        }
+        // No further than the page: what follows it may not be there.
+        let rest = PAGE - address % PAGE;
+        let wanted = if rest < N as u64 { N } else { PIECE.min(rest as usize) };
+        self.start = address;
+        match syscall::copy_memory(address, self.bytes.get_mut(..wanted)?) {
+            Ok(copied) => self.length = copied,
+            Err(_) => {
+                self.length = 0;
+                return Source::read(&mut self.otherwise, address);
+            }
+        }
+        self.piece(address)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,12 +131,25 @@ mod tests {
         mapping.bytes_mut()[PAGE as usize - 2..][..4].copy_from_slice(&[1, 2, 3, 4]);
         let start = mapping.address() as u64;
         let mut probed = Probed::new();
+        let mut copied = Copied::new();
         assert_eq!(Source::read::<4>(&mut probed, start + PAGE - 2), Some([1, 2, 3, 4]));
-        drop(mapping);
+        assert_eq!(copied.read(start + PAGE - 2), Some([1, 2, 3, 4]));
+        assert_eq!(copied.read(start + PAGE - 1), Some([2, 3]));
+        assert_eq!(copied.read(start), Some([0]));
+        assert_eq!(copied.read(start + PAGE - 2), Some([1, 2]));
+        assert_eq!(copied.read(start + 2 * PAGE - 1), Some([0]));
+        // Closed, not unmapped: another thread's memory could come to lie there.
+        // SAFETY: the mapping is ours, and nobody reads it directly from here on.
+        unsafe { syscall::protect(start, mapping.length(), 0) }.unwrap();
         let mut probed = Probed::new();
         assert_eq!(Source::read::<4>(&mut probed, start + PAGE - 2), None);
+        // The piece that was copied is kept, the page is not asked for again.
+        assert_eq!(copied.read(start + 2 * PAGE - 1), Some([0]));
+        assert_eq!(copied.read::<4>(start + PAGE - 2), None);
+        assert_eq!(copied.read::<1>(start), None);
         for nonsense in [0, 1, u64::MAX, u64::MAX - 8, 1 << 47, 0x8000_0000_0000_0000] {
             assert_eq!(Memory::read(&mut probed, nonsense), None);
+            assert_eq!(copied.read::<8>(nonsense), None);
         }
     }
 }

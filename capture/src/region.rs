@@ -12,9 +12,11 @@ use crate::mapping::Mapping;
 use crate::syscall::{Errno, File, map, mm, unmap};
 use crate::{clock, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Header, Lost, MAGIC, RecordId, VERSION};
+use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Header, Lost, MAGIC, RecordId, Thread, VERSION};
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// How many regions this process's memory has seen: one more in each child after fork.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// Path of the file, for allocating more blocks; zero-terminated, empty if the region is private.
 static PATH: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
@@ -38,8 +40,18 @@ pub struct Purpose {
 }
 
 /// Sets the region up, once in a process (and again in its children). `path` (zero-terminated) names the file to make; without it the memory is private.
+///
+/// A region that is there already, because somebody counted before anything was to be recorded, is what `purpose` says from now on; its budget stays.
 pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
-    let capacity = (purpose.budget_bytes / CHUNK).clamp(64, u32::MAX as usize / (CHUNK / 16)) as u32;
+    if let Some(header) = header() {
+        header.modes.store(purpose.modes, Ordering::Relaxed);
+        header.alloc_interval_bytes.store(purpose.alloc_interval_bytes, Ordering::Relaxed);
+        header.period_ns.store(purpose.period_ns, Ordering::Relaxed);
+        return Ok(());
+    }
+    let most = path.map_or(u64::MAX, |_| syscall::file_size_limit());
+    let budget_bytes = purpose.budget_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
+    let capacity = (budget_bytes / CHUNK).clamp(64, u32::MAX as usize / (CHUNK / 16)) as u32;
     let directory_end = DIRECTORY_OFFSET + capacity as usize * 8;
     let data_offset = directory_end.next_multiple_of(CHUNK);
     let first = (data_offset / CHUNK) as u32;
@@ -52,6 +64,8 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
             }
             let file = File::open(path, File::CREATE_NEW)?;
             allocate_blocks(&file, 0, u64::from(first) * CHUNK as u64)?;
+            // Where that is not allowed, the file grows as its blocks are allocated.
+            let _ = file.grow(length as u64);
             map(length, mm::READ_WRITE, mm::SHARED, Some(&file))?
         }
     };
@@ -90,11 +104,18 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
 /// Forgets the region, in a child after fork: it belongs to the parent, who may share it with a reader.
 pub fn abandon() {
     let base = BASE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    EPOCH.fetch_add(1, Ordering::AcqRel);
     RECYCLED.store(0, Ordering::Relaxed);
     if !base.is_null() {
         // SAFETY: the only thread of the child is here, and its records were forgotten before.
         unsafe { unmap(base, header_at(base).capacity_chunks.load(Ordering::Relaxed) as usize * CHUNK) };
     }
+}
+
+/// Number of the region: what was noted of another one means nothing in this one.
+#[inline]
+pub fn epoch() -> u32 {
+    EPOCH.load(Ordering::Acquire)
 }
 
 /// Path of the store's file with its terminating zero; empty if the region is private.
@@ -128,7 +149,17 @@ pub unsafe fn record<T>(id: RecordId) -> &'static T {
     unsafe { &*BASE.load(Ordering::Relaxed).add(id.offset()).cast::<T>() }
 }
 
+/// The bytes of a text.
+///
+/// # Safety
+/// The id came from [`allocate_text`] of this region with at least so many bytes, and nobody writes them again.
+pub unsafe fn text(id: RecordId, length: usize) -> &'static [u8] {
+    // SAFETY: the caller's promise; chunks are never taken back.
+    unsafe { core::slice::from_raw_parts(BASE.load(Ordering::Relaxed).add(id.offset()), length) }
+}
+
 /// A new chunk, or `count` adjacent ones, zeroed.
+#[inline(never)]
 pub fn allocate_chunks(kind: ChunkKind, owner: RecordId, count: u32) -> Option<RecordId> {
     let base = BASE.load(Ordering::Acquire);
     if base.is_null() {
@@ -141,7 +172,7 @@ pub fn allocate_chunks(kind: ChunkKind, owner: RecordId, count: u32) -> Option<R
     }
     let first = header.used_chunks.fetch_add(count, Ordering::Relaxed);
     let end = first.checked_add(count).filter(|end| *end <= capacity)?;
-    if !commit(header, end) {
+    if !commit(base, header, end) {
         return None;
     }
     for index in first..end {
@@ -153,22 +184,41 @@ pub fn allocate_chunks(kind: ChunkKind, owner: RecordId, count: u32) -> Option<R
 }
 
 /// Makes sure that the file has blocks up to chunk `end`: a write to a hole on a full file system would be a SIGBUS in the host.
-fn commit(header: &Header, end: u32) -> bool {
+fn commit(base: *mut u8, header: &Header, end: u32) -> bool {
     let committed = header.committed_chunks.load(Ordering::Acquire);
     if end <= committed {
         return true;
     }
     let to = end.next_multiple_of(COMMIT_CHUNKS).min(header.capacity_chunks.load(Ordering::Relaxed));
-    let path = path();
-    let length = path.iter().position(|b| *b == 0).unwrap_or(0);
-    let Some(path) = path.get(..=length) else { return false };
-    // The descriptor is not kept: the host may close it, and reuse its number for a file of its own.
-    let Ok(file) = File::open(path, File::READ_WRITE) else { return false };
-    if allocate_blocks(&file, u64::from(committed) * CHUNK as u64, u64::from(to - committed) * CHUNK as u64).is_err() {
+    let (offset, length) = (committed as usize * CHUNK, (to - committed) as usize * CHUNK);
+    // Through the mapping first: that needs no file, which a host that changed its user or root directory, used up its descriptors or filters its system calls
+    // could not open.
+    // SAFETY: both ends are within the capacity, hence within the mapping; nobody uses this range yet.
+    let populated = unsafe { syscall::populate(base.add(offset), length) };
+    if populated.is_err() && !allocate_by_path(offset as u64, length as u64) {
         return false;
     }
     header.committed_chunks.fetch_max(to, Ordering::AcqRel);
     true
+}
+
+/// Makes sure that so many more chunks can be used without a system call, if there is room.
+pub fn commit_ahead(chunks: u32) {
+    let base = BASE.load(Ordering::Acquire);
+    if !base.is_null() {
+        let header = header_at(base);
+        let end = header.used_chunks.load(Ordering::Relaxed).saturating_add(chunks);
+        commit(base, header, end.min(header.capacity_chunks.load(Ordering::Relaxed)));
+    }
+}
+
+/// The same for a kernel before 5.14, or a file that could not be grown in advance.
+fn allocate_by_path(offset: u64, length: u64) -> bool {
+    let path = path();
+    let end = path.iter().position(|b| *b == 0).unwrap_or(0);
+    let Some(path) = path.get(..=end) else { return false };
+    // The descriptor is not kept: the host may close it, and reuse its number for a file of its own.
+    File::open(path, File::READ_WRITE).is_ok_and(|file| allocate_blocks(&file, offset, length).is_ok())
 }
 
 fn allocate_blocks(file: &File, offset: u64, length: u64) -> Result<(), Errno> {
@@ -409,19 +459,39 @@ pub fn used_bytes() -> usize {
     })
 }
 
-/// Copies the first bytes of the region, as a reader in this process sees it: records that are being written are zero or whole in each word.
-pub fn copy(to: &mut [u8]) -> usize {
+/// Kind of a chunk of the region; `None` if it is not in use.
+pub(crate) fn kind_of(chunk: usize) -> Option<ChunkKind> {
+    let header = header()?;
+    let capacity = header.capacity_chunks.load(Ordering::Relaxed) as usize;
+    if chunk >= capacity {
+        return None;
+    }
+    // SAFETY: the directory has an entry for each chunk below the capacity.
+    let entry = unsafe { &*BASE.load(Ordering::Relaxed).add(DIRECTORY_OFFSET + chunk * 8).cast::<AtomicU64>() };
+    Chunk::from_bits(entry.load(Ordering::Acquire)).map(|chunk| chunk.kind)
+}
+
+/// The words of a chunk. `None` past what is in use.
+pub(crate) fn words(chunk: usize) -> Option<&'static [AtomicU64; CHUNK / 8]> {
     let base = BASE.load(Ordering::Acquire);
-    if base.is_null() {
-        return 0;
+    if base.is_null() || chunk >= used_bytes() / CHUNK {
+        return None;
     }
-    let length = used_bytes().min(to.len()) / 8 * 8;
-    for (i, eight) in to.chunks_exact_mut(8).take(length / 8).enumerate() {
-        // SAFETY: below `used_bytes`, aligned, and every cell of the layout may be read as an atomic word.
-        let word = unsafe { &*base.add(i * 8).cast::<AtomicU64>() };
-        eight.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    // SAFETY: below `used_bytes`, aligned, and every cell of the layout may be read as an atomic word.
+    Some(unsafe { &*base.add(chunk * CHUNK).cast() })
+}
+
+/// Calls `visit` for every record of a thread.
+pub fn each_thread_record(mut visit: impl FnMut(&'static Thread)) {
+    for chunk in 0..used_bytes() / CHUNK {
+        if kind_of(chunk) != Some(ChunkKind::Threads) {
+            continue;
+        }
+        for place in 0..CHUNK / size_of::<Thread>() {
+            // SAFETY: a chunk of threads holds their records, used or zero.
+            visit(unsafe { record(RecordId::at_offset(chunk * CHUNK + place * size_of::<Thread>())) });
+        }
     }
-    length
 }
 
 /// Adds to a counter that only the calling thread writes. One instruction, so that a handler that interrupts it loses nothing.
@@ -439,7 +509,50 @@ pub fn add_own(counter: &AtomicU64, amount: u64) {
 }
 
 /// The same for a 32-bit counter.
-#[inline]
+#[inline(always)]
 pub fn add_own_u32(counter: &AtomicU32, amount: u32) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "add dword ptr [{counter}], {amount:e}",
+            counter = in(reg) counter.as_ptr(),
+            amount = in(reg) amount,
+            options(nostack),
+        );
+    }
+}
+
+/// Adds to two neighbouring counters at once, whatever other threads do.
+pub fn add_pair(first: &AtomicU64, second: &AtomicU64, [to_first, to_second]: [u64; 2]) {
+    let place = first.as_ptr();
+    if second.as_ptr() != place.wrapping_add(1) || !(place as usize).is_multiple_of(16) {
+        first.fetch_add(to_first, Ordering::Relaxed);
+        second.fetch_add(to_second, Ordering::Relaxed);
+        return;
+    }
+    let mut low = first.load(Ordering::Relaxed);
+    let mut high = second.load(Ordering::Relaxed);
+    loop {
+        let (new_low, new_high) = (low.wrapping_add(to_first), high.wrapping_add(to_second));
+        let equal: u8;
+        // SAFETY: sixteen aligned bytes that belong to the two counters. `rbx` may not be named as an operand, so it is put aside.
+        unsafe {
+            core::arch::asm!(
+                "xchg {new_low}, rbx",
+                "lock cmpxchg16b xmmword ptr [{place}]",
+                "sete {equal}",
+                "mov rbx, {new_low}",
+                new_low = inout(reg) new_low => _,
+                place = in(reg) place,
+                equal = out(reg_byte) equal,
+                inout("rax") low,
+                inout("rdx") high,
+                in("rcx") new_high,
+                options(nostack),
+            );
+        }
+        if equal != 0 {
+            return;
+        }
+    }
 }

@@ -9,15 +9,16 @@
 #![allow(unsafe_code)]
 
 use crate::kept::Kept;
+use crate::labels;
 use crate::probed::Probed;
 use crate::region::{self, LogCursor, SharedCursor};
 use crate::stack::Bounds;
 use crate::syscall::{self, map, mm};
 use crate::tls;
-use crate::tree::Tree;
+use crate::tree::{Place, Tree};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use layout::{ChunkKind, Function, Lost, RecordId, Thread};
+use layout::{ChunkKind, Frame, Function, Lost, Pseudo, RecordId, Root, Thread};
 
 /// Frames of one stack that are kept.
 pub const MAX_FRAMES: usize = 4096;
@@ -30,6 +31,9 @@ const OWN_RECORDS: u32 = 1024;
 const IGNORED: usize = 1;
 /// The thread ended, or could not be registered: counted with the process.
 const UNREGISTERED: usize = 2;
+
+/// Threads of the recorder that start others. Rust's library allocates in a new thread before the first line of ours runs there, and until then the thread has its creator's name.
+const OWN_CREATORS: [&[u8; 16]; 2] = [b"profrec-server\0\0", b"profrec-record\0\0"];
 
 const FREE: u32 = 0;
 const LIVE: u32 = 1;
@@ -52,6 +56,8 @@ pub struct Recording {
     pub tree: Tree,
     /// Log of single time samples.
     pub log: LogCursor,
+    /// Label set that stacks are entered below; none: the thread's root itself.
+    pub labels: RecordId,
     /// Frames of the stack being captured, leaf first, as [`layout::Frame`] bits.
     pub frames: [u64; MAX_FRAMES],
     /// Frames used.
@@ -61,7 +67,19 @@ pub struct Recording {
 impl Recording {
     /// One that has no tree yet.
     pub const fn new() -> Self {
-        Self { tree: Tree::new(), log: LogCursor::new(), frames: [0; MAX_FRAMES], depth: 0 }
+        Self { tree: Tree::new(), log: LogCursor::new(), labels: RecordId::NONE, frames: [0; MAX_FRAMES], depth: 0 }
+    }
+}
+
+impl Recording {
+    /// Where the thread's stacks begin: its root of a kind, or the labels in force below it. `None` if the store is full.
+    #[inline]
+    pub fn root(&mut self, kind: Root, thread: RecordId) -> Option<Place> {
+        let root = self.tree.root(kind, thread)?;
+        if self.labels.is_none() {
+            return Some(root);
+        }
+        self.tree.child(root, Frame::pseudo(Pseudo::Labels(self.labels)))
     }
 }
 
@@ -87,8 +105,12 @@ pub struct ThreadState {
     pub random: AtomicU64,
     /// The sampling interval for which `countdown` was drawn.
     pub interval: AtomicU64,
-    /// Allocations sampled so far: tells a temporary allocation.
-    pub allocations: AtomicU64,
+    /// The thread's last allocation, if it was recorded: its address (1: none), values and objects. Freed before the next, it is temporary.
+    pub last_address: AtomicU64,
+    /// See `last_address`.
+    pub last_values: AtomicU32,
+    /// See `last_address`.
+    pub last_objects_q16: AtomicU64,
     /// CPU clock at the last sample.
     pub sampled_cpu_ns: AtomicU64,
     /// Session for which `sampled_cpu_ns` holds.
@@ -99,6 +121,10 @@ pub struct ThreadState {
     pub last_node: AtomicU32,
     /// The thread's CPU timer plus one; 0: none.
     pub timer: AtomicI32,
+    /// Label set in force ([`RecordId`] of its text); 0: none. Written by the thread itself, outside hooks and handlers.
+    pub labels: AtomicU32,
+    /// What `alloc_hook` notes of this thread's allocations one by one; null: nothing.
+    pub marks: AtomicPtr<()>,
     hook: UnsafeCell<Recording>,
     kept: UnsafeCell<Kept>,
     handler: UnsafeCell<Recording>,
@@ -117,6 +143,8 @@ pub enum Current {
     Ignored,
     /// Counted with the process alone.
     Unregistered,
+    /// There is no store: nothing is counted.
+    Off,
 }
 
 /// The calling thread; registers it the first time.
@@ -131,13 +159,16 @@ pub fn current() -> Current {
             return Current::Known(state);
         }
     }
+    if word == 0 && region::header().is_none() {
+        return Current::Off;
+    }
     current_slow(word)
 }
 
 /// The same as a handler sees it. In a child that no fork handler announced it is unregistered there: a handler cannot open a store, the next allocation does.
 pub fn current_in_handler() -> Current {
     match tls::get() {
-        0 => register().map_or(Current::Unregistered, Current::Known),
+        0 => registered(),
         IGNORED => Current::Ignored,
         UNREGISTERED => Current::Unregistered,
         word => {
@@ -153,7 +184,7 @@ fn current_slow(word: usize) -> Current {
     match word {
         IGNORED => Current::Ignored,
         UNREGISTERED => Current::Unregistered,
-        0 => register().map_or(Current::Unregistered, Current::Known),
+        0 => registered(),
         _ => {
             // The state is there but empty: this is a child that nobody announced.
             tls::set(UNREGISTERED);
@@ -163,7 +194,7 @@ fn current_slow(word: usize) -> Current {
                 unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
             }
             tls::set(0);
-            register().map_or(Current::Unregistered, Current::Known)
+            registered()
         }
     }
 }
@@ -200,27 +231,46 @@ pub fn set_on_register(function: fn(&'static ThreadState)) {
     ON_REGISTER.store(function as *mut (), Ordering::Release);
 }
 
-/// Registers the calling thread. `None` if there is no store, or no room.
+/// The calling thread, which has no state yet.
+fn registered() -> Current {
+    match register() {
+        Some(state) => Current::Known(state),
+        None if tls::get() == IGNORED => Current::Ignored,
+        None => Current::Unregistered,
+    }
+}
+
+/// Registers the calling thread. `None` if it is the recorder's own, there is no store, or no room.
 fn register() -> Option<&'static ThreadState> {
-    region::header()?;
+    let header = region::header()?;
     // Whatever follows may come back here through a hook; then the thread counts as unregistered for a moment.
     tls::set(UNREGISTERED);
     let name = syscall::thread_name();
+    if OWN_CREATORS.contains(&&name) {
+        tls::set(IGNORED);
+        return None;
+    }
     let state = take_state(&name)?;
     state.tid.store(syscall::gettid(), Ordering::Relaxed);
-    let here = 0_u64;
-    let bounds = Bounds::of_current_thread(&raw const here as u64);
-    state.stack_low.store(bounds.low, Ordering::Relaxed);
-    state.stack_high.store(bounds.high, Ordering::Relaxed);
+    state.stack_low.store(0, Ordering::Relaxed);
+    state.stack_high.store(0, Ordering::Relaxed);
+    // A thread whose calls are only counted need not know its stack, which takes longer to find than all the rest.
+    if header.modes.load(Ordering::Relaxed) & !layout::modes::STAT != 0 {
+        let here = 0_u64;
+        state.find_stack(&raw const here as u64);
+    }
     state.inside.store(0, Ordering::Relaxed);
     let seed = (state as *const ThreadState as u64) ^ u64::from(syscall::gettid()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     state.random.store(seed ^ crate::clock::monotonic_ns() | 1, Ordering::Relaxed);
     state.interval.store(0, Ordering::Relaxed);
+    state.last_address.store(1, Ordering::Relaxed);
     state.sampled_cpu_ns.store(0, Ordering::Relaxed);
     state.session.store(0, Ordering::Relaxed);
     state.pending_wall_ns.store(0, Ordering::Relaxed);
     state.last_node.store(0, Ordering::Relaxed);
     state.timer.store(0, Ordering::Relaxed);
+    state.labels.store(0, Ordering::Relaxed);
+    state.marks.store(core::ptr::null_mut(), Ordering::Relaxed);
     tls::set(state as *const ThreadState as usize);
     let function = ON_REGISTER.load(Ordering::Acquire);
     if !function.is_null() {
@@ -375,6 +425,7 @@ pub fn reset_all() {
     }
     RECORDS.reset();
     RECORD_COUNT.store(0, Ordering::Relaxed);
+    labels::forget();
     if tls::get() != IGNORED {
         tls::set(0);
     }
@@ -424,31 +475,37 @@ impl ThreadState {
         RecordId(self.record_id.load(Ordering::Relaxed))
     }
 
+    /// The label set in force.
+    #[inline]
+    pub fn label_set(&self) -> RecordId {
+        RecordId(self.labels.load(Ordering::Relaxed))
+    }
+
     /// Range of the thread's stack.
     #[inline]
     pub fn stack(&self) -> Bounds {
         Bounds { low: self.stack_low.load(Ordering::Relaxed), high: self.stack_high.load(Ordering::Relaxed) }
     }
 
+    /// The same; found by an address on it, if nobody asked for it before. On the thread itself.
+    #[inline]
+    pub fn stack_around(&self, sp: u64) -> Bounds {
+        let known = self.stack();
+        if known.high != 0 { known } else { self.find_stack(sp) }
+    }
+
+    #[cold]
+    fn find_stack(&self, sp: u64) -> Bounds {
+        let bounds = Bounds::of_current_thread(sp);
+        self.stack_low.store(bounds.low, Ordering::Relaxed);
+        self.stack_high.store(bounds.high, Ordering::Relaxed);
+        bounds
+    }
+
     /// Sets the name in the thread's record.
     pub fn rename(&self, name: &[u8]) {
         if let Some(record) = self.thread_record() {
             region::store_bytes(&record.name, name.get(..name.len().min(15)).unwrap_or(name));
-        }
-    }
-
-    /// Counts a call of an allocation function by this thread.
-    #[inline(always)]
-    pub fn count(&self, function: Function, bytes: u64) {
-        let record = self.record.load(Ordering::Relaxed);
-        // SAFETY: not null for a `Known` thread; records stay mapped while the store is.
-        if let Some(record) = unsafe { record.as_ref() } {
-            if let Some(calls) = record.calls.get(function as usize) {
-                region::add_own(calls, 1);
-            }
-            if let Some(sum) = record.bytes.get(function as usize) {
-                region::add_own(sum, bytes);
-            }
         }
     }
 
@@ -477,7 +534,23 @@ impl ThreadState {
     #[allow(clippy::mut_from_ref, reason = "the cells belong to one context")]
     pub unsafe fn handler(&self) -> (&mut Recording, &mut Kept) {
         // SAFETY: one context uses them, as the caller promises.
-        unsafe { (&mut *self.handler.get(), &mut *self.handler_kept.get()) }
+        let (recording, kept) = unsafe { (&mut *self.handler.get(), &mut *self.handler_kept.get()) };
+        recording.labels = self.label_set();
+        (recording, kept)
+    }
+}
+
+/// Counts a call of an allocation function by the calling thread, whose record this is.
+#[inline(always)]
+pub fn count(record: &Thread, function: Function, bytes: u64) {
+    if let Some(calls) = record.calls.get(function as usize) {
+        region::add_own(calls, 1);
+    }
+    // The C library's `free` is not told how many.
+    if (function.is_rust() || !function.releases())
+        && let Some(sum) = record.bytes.get(function as usize)
+    {
+        region::add_own(sum, bytes);
     }
 }
 
@@ -503,7 +576,9 @@ impl Inside<'_> {
     /// What the thread's allocation hook uses, and what it keeps from one allocation to the next.
     pub fn recording(&mut self) -> (&mut Recording, &mut Kept) {
         // SAFETY: the guard is exclusive for its thread, and the handler has a recording of its own.
-        unsafe { (&mut *self.state.hook.get(), &mut *self.state.kept.get()) }
+        let (recording, kept) = unsafe { (&mut *self.state.hook.get(), &mut *self.state.kept.get()) };
+        recording.labels = self.state.label_set();
+        (recording, kept)
     }
 
     /// The thread.

@@ -8,6 +8,7 @@ use crate::recover;
 use crate::rules::{self, Context, InHook};
 use crate::stack::{Bounds, StackMemory};
 use crate::thread::{MAX_FRAMES, Recording};
+use crate::tree::Place;
 use core::marker::PhantomData;
 use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root, Truncated};
 use unwind::arch::Registers;
@@ -171,23 +172,19 @@ pub(crate) fn reason_of(reason: unwind::Truncated) -> Truncated {
     }
 }
 
-/// Enters the captured frames into the recording's tree, with `leaf` below them; the leaf's node, or `None` if the store is full.
-pub fn intern(recording: &mut Recording, root: Root, thread: RecordId, leaf: Option<Frame>) -> Option<RecordId> {
-    let root = recording.tree.root(root, thread)?;
-    let node = intern_below(recording, root)?;
-    match leaf {
-        Some(leaf) => recording.tree.child(node, leaf),
-        None => Some(node),
-    }
+/// Enters the captured frames into the recording's tree; `None` if the store is full.
+pub fn intern(recording: &mut Recording, root: Root, thread: RecordId) -> Option<Place> {
+    let root = recording.root(root, thread)?;
+    intern_below(recording, root)
 }
 
 /// Enters the captured frames below a node of the recording's tree.
 #[inline]
-pub fn intern_below(recording: &mut Recording, root: RecordId) -> Option<RecordId> {
+pub fn intern_below(recording: &mut Recording, root: Place) -> Option<Place> {
     let Recording { tree, frames, depth, .. } = recording;
-    let mut node = root;
+    let mut place = root;
     for frame in frames.get(..*depth)?.iter().rev() {
-        node = tree.child(node, Frame::from_bits(*frame))?;
+        place = tree.child(place, Frame::from_bits(*frame))?;
     }
-    Some(node)
+    Some(place)
 }

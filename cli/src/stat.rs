@@ -7,8 +7,8 @@ use crate::numbers::with_commas;
 use crate::pending::PendingFile;
 use crate::run::{self, Finished, Settings};
 use crate::{summary, target};
-use layout::Function;
-use profile::store::Counts;
+use layout::{Function, Live};
+use profile::store::{Counts, Decoded};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -48,6 +48,18 @@ struct Row {
     bytes: Option<u64>,
 }
 
+/// What is told of live memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct LiveRow {
+    pid: u32,
+    process: String,
+    peak_bytes: i64,
+    peak_after_seconds: f64,
+    end_bytes: i64,
+    /// Whether these are bytes of the blocks, or bytes asked for them.
+    bytes_are: &'static str,
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     /// Version of this layout.
@@ -63,12 +75,18 @@ struct Report {
     /// Bytes asked in them.
     bytes: u64,
     functions: BTreeMap<&'static str, Row>,
+    /// Live memory of the process that had the most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<LiveRow>,
     elapsed_seconds: f64,
     user_seconds: f64,
     system_seconds: f64,
     /// Events that could not be recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<String>,
+    /// What cannot be seen, and of which executable.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unseen: Vec<String>,
 }
 
 impl Report {
@@ -91,10 +109,12 @@ impl Report {
             allocations: allocating().map(|function| counts.calls_of(function)).sum(),
             bytes: allocating().map(|function| counts.bytes_of(function)).sum(),
             functions: rows(&counts).collect(),
+            live: live(stores),
             elapsed_seconds: finished.elapsed.as_secs_f64(),
             user_seconds: finished.user.as_secs_f64(),
             system_seconds: finished.system.as_secs_f64(),
             lost: summary::losses(stores),
+            unseen: summary::unseen(stores),
         }
     }
 
@@ -102,6 +122,19 @@ impl Report {
         serde_json::to_writer(&mut *out, self)?;
         writeln!(out)
     }
+}
+
+fn live(stores: &[Decoded]) -> Option<LiveRow> {
+    let (store, live) =
+        stores.iter().filter_map(|store| Some((store, store.live?))).max_by_key(|(_, live)| live.peak_bytes)?;
+    Some(LiveRow {
+        pid: store.pid,
+        process: store.process().to_owned(),
+        peak_bytes: live.peak_bytes,
+        peak_after_seconds: live.peak_after_ns as f64 / 1e9,
+        end_bytes: live.bytes,
+        bytes_are: if live.kind == Live::Allocated { "allocated" } else { "requested" },
+    })
 }
 
 fn rows(counts: &Counts) -> impl Iterator<Item = (&'static str, Row)> {
@@ -122,13 +155,25 @@ impl Display for Report {
         }
         writeln!(f)?;
         line(f, self.allocations, "allocations", Some(self.bytes))?;
-        if let Some(lost) = &self.lost {
-            writeln!(f, "\n {lost}")?;
+        if let Some(live) = &self.live {
+            let whose = if self.processes > 1 { format!(" in {} ({})", live.process, live.pid) } else { String::new() };
+            let peak = format!("{}      {:<25}", signed(live.peak_bytes), "bytes live at the peak");
+            writeln!(f, "{peak} # {:18.9} seconds after the start{whose}", live.peak_after_seconds)?;
+            writeln!(f, "{}      bytes live at the end", signed(live.end_bytes))?;
+        }
+        for line in self.lost.iter().chain(&self.unseen) {
+            writeln!(f, "\n {line}")?;
         }
         writeln!(f, "\n {:17.9} seconds time elapsed\n", self.elapsed_seconds)?;
         writeln!(f, " {:17.9} seconds user", self.user_seconds)?;
         writeln!(f, " {:17.9} seconds sys\n", self.system_seconds)
     }
+}
+
+/// A child can give back more than it has asked for: what its parent had.
+fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{:>18}", format!("{sign}{}", with_commas(bytes.unsigned_abs())))
 }
 
 fn line(f: &mut fmt::Formatter<'_>, calls: u64, name: &str, bytes: Option<u64>) -> fmt::Result {
@@ -143,7 +188,7 @@ fn line(f: &mut fmt::Formatter<'_>, calls: u64, name: &str, bytes: Option<u64>) 
 mod tests {
     use super::*;
     use crate::store::Stores;
-    use profile::store::Decoded;
+    use profile::store::LiveMemory;
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
     use std::time::Duration;
@@ -155,12 +200,18 @@ mod tests {
             store.counts.bytes[function as usize] = bytes;
             store
         };
-        let decoded = vec![
+        let mut decoded = vec![
             counted(1, Function::Malloc, 12_000, 1_234_000),
             counted(1, Function::Memalign, 2, 8192),
             counted(2, Function::Malloc, 345, 567),
             counted(2, Function::Free, 10_000, 0),
         ];
+        let live = |bytes, peak_bytes, peak_after_ns| {
+            Some(LiveMemory { kind: Live::Allocated, bytes, peak_bytes, peak_after_ns })
+        };
+        decoded[0].live = live(40, 1_000, 9_000_000);
+        decoded[2].live = live(-32, 65_536, 12_500_000);
+        decoded[2].exe = "/bin/sed".to_owned();
         let finished = Finished {
             status: ExitStatus::from_raw(0),
             elapsed: Duration::from_nanos(123_456_789),
@@ -185,6 +236,8 @@ mod tests {
                  2      memalign                  #              8,192 bytes asked
 
             12,347      allocations               #          1,242,759 bytes asked
+            65,536      bytes live at the peak    #        0.012500000 seconds after the start in sed (2)
+               -32      bytes live at the end
 
        0.123456789 seconds time elapsed
 
@@ -193,6 +246,17 @@ mod tests {
 
 ";
         assert_eq!(report().to_string(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_said_and_only_then() {
+        let mut report = report();
+        report.unseen = vec!["rustc exports its own malloc".to_owned()];
+        assert!(report.to_string().contains("at the end\n\n rustc exports its own malloc\n\n"), "{report}");
+        let json = |report: &Report| serde_json::to_value(report).unwrap();
+        assert_eq!(json(&report)["unseen"], serde_json::json!(["rustc exports its own malloc"]));
+        report.unseen.clear();
+        assert_eq!(json(&report).get("unseen"), None);
     }
 
     #[test]
@@ -205,6 +269,8 @@ mod tests {
         assert_eq!(json["functions"]["free"], serde_json::json!({"calls": 10000}));
         assert_eq!(json["functions"].get("valloc"), None);
         assert_eq!((&json["allocations"], &json["processes"]), (&12_347.into(), &2.into()));
+        assert_eq!((&json["live"]["peak_bytes"], &json["live"]["end_bytes"]), (&65_536.into(), &(-32).into()));
+        assert_eq!((&json["live"]["bytes_are"], &json["live"]["pid"]), (&"allocated".into(), &2.into()));
         assert_eq!((&json["exit_code"], json.get("signal")), (&0.into(), None));
     }
 }

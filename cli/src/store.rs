@@ -2,10 +2,11 @@
 
 use crate::error::{Error, warn};
 use crate::pending::reason;
+use layout::{CHUNK, DIRECTORY_OFFSET, View};
 use profile::store::{Decoded, StoreError, decode};
 use std::ffi::OsStr;
-use std::fs::Permissions;
-use std::io;
+use std::fs::{File, Permissions};
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -53,7 +54,7 @@ impl StoreDirectory {
     pub(crate) fn read(self) -> Stores {
         let mut stores = Stores::default();
         for path in files(self.path()) {
-            match std::fs::read(&path).map(|bytes| decode(&bytes)) {
+            match read_used(&path).map(|bytes| decode(&bytes)) {
                 Ok(Ok(decoded)) => stores.decoded.push(decoded),
                 Ok(Err(StoreError::NotAStore)) => stores.empty += 1,
                 Ok(Err(e)) => warn(format!("the recording of one process cannot be read: {e}")),
@@ -64,6 +65,19 @@ impl StoreDirectory {
         }
         stores
     }
+}
+
+/// The part of a store that is in use. Its file may be much longer, without blocks behind that part.
+fn read_used(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(DIRECTORY_OFFSET as u64).read_to_end(&mut bytes)?;
+    let used = View::new(&bytes).map_or(u64::MAX, |view| {
+        let header = view.header();
+        u64::from(header.used_chunks.min(header.capacity_chunks)) * CHUNK as u64
+    });
+    file.take(used.saturating_sub(bytes.len() as u64)).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn create_in(parent: &Path) -> io::Result<TempDir> {

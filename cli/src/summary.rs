@@ -4,8 +4,8 @@ use crate::args::{CommandLine, Mode};
 use crate::numbers::{human_bytes, human_nanos, with_commas};
 use layout::Lost;
 use profile::store::Decoded;
-use profile::{Profile, StackId};
-use std::collections::BTreeSet;
+use profile::{Profile, StackId, Symbols, sites};
+use std::collections::{BTreeSet, HashMap};
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
@@ -13,6 +13,13 @@ use std::path::PathBuf;
 pub(crate) fn print(lines: impl IntoIterator<Item = String>) {
     for line in lines {
         let _ = writeln!(stderr(), "profrec: {line}");
+    }
+}
+
+/// Writes lines that belong to the line before.
+pub(crate) fn print_below(lines: impl IntoIterator<Item = String>) {
+    for line in lines {
+        let _ = writeln!(stderr(), "{line}");
     }
 }
 
@@ -40,6 +47,46 @@ pub(crate) fn of(mode: Mode, profile: &Profile, processes: usize) -> String {
     format!("{}: {what}, {stacks} in {processes}", mode.name())
 }
 
+/// Lines of the table of who allocated what is still live.
+const PLACES: usize = 10;
+
+/// Who allocated what was live at the end, those with the most bytes first. Empty if nothing was, or it was not followed.
+pub(crate) fn live(profile: &Profile, symbols: &Symbols) -> Vec<String> {
+    let (Some(objects), Some(bytes)) = (profile.column("inuse_objects"), profile.column("inuse_space")) else {
+        return Vec::new();
+    };
+    let mut of_stack: HashMap<StackId, (i64, i64)> = HashMap::new();
+    for sample in &profile.samples {
+        let value = |column: usize| sample.values.get(column).copied().unwrap_or(0);
+        add(of_stack.entry(sample.stack).or_default(), (value(objects), value(bytes)));
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let mut of_place: HashMap<String, (i64, i64)> = HashMap::new();
+    for (stack, values) in of_stack.into_iter().filter(|(_, values)| *values != (0, 0)) {
+        let site = sites::site(sites::levels(profile, symbols, stack));
+        let place = site.map_or_else(|| "[no stack]".to_owned(), |level| level.line(&here));
+        add(of_place.entry(place).or_default(), values);
+    }
+    let mut places: Vec<_> = of_place.into_iter().collect();
+    places.sort_by(|(a, x), (b, y)| (y.1, y.0).cmp(&(x.1, x.0)).then_with(|| a.cmp(b)));
+    let others = places.split_off(places.len().min(PLACES));
+    if !others.is_empty() {
+        let mut sum = (0, 0);
+        others.iter().for_each(|(_, values)| add(&mut sum, *values));
+        places.push((format!("in {} other places", with_commas(others.len() as i64)), sum));
+    }
+    let line = |(place, (objects, bytes)): (String, (i64, i64))| {
+        format!("{:>12}  {:>10}  {place}", with_commas(objects), human_bytes(bytes))
+    };
+    let header =
+        (!places.is_empty()).then(|| format!("{:>12}  {:>10}  {}", "live objects", "live bytes", "allocated by"));
+    header.into_iter().chain(places.into_iter().map(line)).collect()
+}
+
+fn add(sum: &mut (i64, i64), values: (i64, i64)) {
+    *sum = (sum.0.saturating_add(values.0), sum.1.saturating_add(values.1));
+}
+
 /// A line for what could not be recorded, if there is such.
 pub(crate) fn losses(stores: &[Decoded]) -> Option<String> {
     let of = |reason: Lost| stores.iter().flat_map(|store| &store.lost).filter(move |loss| loss.reason == reason);
@@ -50,6 +97,11 @@ pub(crate) fn losses(stores: &[Decoded]) -> Option<String> {
         .map(|(reason, events)| format!("{} ({})", with_commas(events), reason.reason()))
         .collect();
     (!reasons.is_empty()).then(|| format!("not recorded in full: {}", reasons.join(", ")))
+}
+
+/// What cannot be seen of the allocations of some executables: a line for each of them.
+pub(crate) fn unseen(stores: &[Decoded]) -> Vec<String> {
+    stores.iter().filter_map(Decoded::unseen).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// A line for the files.
@@ -110,12 +162,49 @@ mod tests {
     }
 
     #[test]
+    fn what_is_live_is_listed_by_who_allocated_it_the_most_bytes_first() {
+        let columns = ["inuse_objects", "inuse_space"].map(|kind| SampleType::new(kind, "count"));
+        let mut profile = Profile::new(columns.to_vec());
+        let mut add = |names: &[&'static str], values: [i64; 2]| {
+            let stack = profile.stacks.intern(names.iter().map(|name| Frame::named(name)));
+            profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: values.to_vec() });
+        };
+        add(&["main", "small", "malloc"], [1000, 2000]);
+        add(&["main", "large", "malloc"], [1, 5000]);
+        add(&["other", "large", "calloc"], [2, 5000]);
+        add(&["main", "frees", "malloc"], [0, 0]);
+        let table = |profile: &Profile| live(profile, &Symbols::new());
+        let expected = [
+            "live objects  live bytes  allocated by",
+            "           3     9.8 KiB  large",
+            "       1,000     2.0 KiB  small",
+        ];
+        assert_eq!(table(&profile), expected);
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"] {
+            let stack = profile.stacks.intern([Frame::named(name), Frame::named("malloc")]);
+            profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: vec![1, 10] });
+        }
+        let lines = table(&profile);
+        assert_eq!(lines.len(), 1 + PLACES + 1);
+        assert_eq!(lines.last().unwrap(), "           3        30 B  in 3 other places");
+        assert!(table(&Profile::default()).is_empty());
+    }
+
+    #[test]
     fn losses_are_summed_by_reason_and_left_out_when_there_are_none() {
         let loss = |reason, events| Loss { reason, events, weight: 0 };
         let store = |lost: &[Loss]| Decoded { lost: lost.to_vec(), ..Decoded::default() };
         assert_eq!(losses(&[store(&[]), store(&[loss(Lost::NoThread, 0)])]), None);
         let both = [store(&[loss(Lost::StoreFull, 1000)]), store(&[loss(Lost::NoThread, 2), loss(Lost::StoreFull, 1)])];
         assert_eq!(losses(&both).unwrap(), "not recorded in full: 1,001 (store full), 2 (thread not registered)");
+    }
+
+    #[test]
+    fn executables_with_a_malloc_of_their_own_are_named_once() {
+        let store = |exe: &str, own_malloc| Decoded { exe: exe.into(), own_malloc, ..Decoded::default() };
+        let stores = [store("/bin/b", true), store("/bin/c", false), store("/bin/a", true), store("/bin/b", true)];
+        let text = "exports its own malloc; calls that it makes itself without an import slot are not seen";
+        assert_eq!(unseen(&stores), [format!("a {text}"), format!("b {text}")]);
     }
 
     #[test]

@@ -130,9 +130,11 @@ fn a_store() -> Vec<u8> {
     let mut store = store::Store::new(31, "/bin/example");
     let thread = store.thread(7, "main", 10, 100);
     store.module(1, "/bin/example", 0x1000, 0x1000, false);
+    let labels = store.labels(&[("request", "GET /"), ("user", "")]);
     for root in [Root::Allocs, Root::Cpu, Root::Wall] {
         let root_node = store.root(root, thread);
-        let main = store.node(root_node, Frame::return_address(ModuleIndex::new(1).expect("small"), 0x1234));
+        let labelled = store.node(root_node, Frame::pseudo(layout::Pseudo::Labels(labels)));
+        let main = store.node(labelled, Frame::return_address(ModuleIndex::new(1).expect("small"), 0x1234));
         let leaf = store.node(main, Frame::instruction(ModuleIndex::NONE, 0x99));
         match root {
             Root::Allocs => store.alloc_values(leaf, [3 << 16, 300, 1 << 16, 100, 0]),

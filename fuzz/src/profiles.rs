@@ -10,7 +10,7 @@ use profile::decode::Limits;
 use profile::{Options, Profile, SampleType, Symbols, decode, encode};
 
 #[path = "../../profile/tests/support/store.rs"]
-#[allow(unreachable_pub, missing_docs, reason = "shared with the tests of the crate")]
+#[allow(unreachable_pub, missing_docs, dead_code, reason = "shared with the tests of the crate")]
 mod written;
 
 /// Bytes that the text formats may have.

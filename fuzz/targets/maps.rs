@@ -11,13 +11,13 @@ mod syscall;
 
 use fuzz::input::Input;
 
-type Line = (u64, u64, bool, u64, u64, u64, Vec<u8>);
+type Line = (u64, u64, [bool; 2], u64, u64, u64, Vec<u8>);
 
 fn lines() -> Vec<Line> {
     let mut lines = Vec::new();
     let whole = maps::each(|line| {
-        let maps::Line { start, end, executable, offset, device, inode, path } = *line;
-        lines.push((start, end, executable, offset, device, inode, path.to_vec()));
+        let maps::Line { start, end, executable, writable, offset, device, inode, path } = *line;
+        lines.push((start, end, [executable, writable], offset, device, inode, path.to_vec()));
         true
     });
     assert!(whole, "the file can be read");

@@ -181,11 +181,13 @@ pub enum Lost {
     TimeStoreFull = 5,
     /// No timer could be made for a thread: its CPU time is missing.
     NoTimer = 6,
+    /// Too many label sets, or too large a one: the labels around it are kept.
+    LabelsFull = 7,
 }
 
 impl Lost {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::StoreFull,
         Self::Reentered,
         Self::LogFull,
@@ -193,6 +195,7 @@ impl Lost {
         Self::LiveTableFull,
         Self::TimeStoreFull,
         Self::NoTimer,
+        Self::LabelsFull,
     ];
 
     /// Whether the weight is nanoseconds of time, not bytes of allocations.
@@ -209,6 +212,7 @@ impl Lost {
             Self::NoTimer => "thread without a timer",
             Self::NoThread => "thread not registered",
             Self::LiveTableFull => "live table full",
+            Self::LabelsFull => "too many labels",
         }
     }
 
@@ -239,6 +243,8 @@ pub enum Pseudo {
     State(State),
     /// Leaf of a wall-clock stack, below the state: the number of the system call the thread blocks in.
     SystemCall(u32),
+    /// Below a root: the labels of what lies below, a text of [`crate::Labels`].
+    Labels(RecordId),
 }
 
 const ROOT: u64 = 1;
@@ -247,6 +253,7 @@ const TRUNCATED: u64 = 3;
 const LOST: u64 = 4;
 const STATE: u64 = 5;
 const SYSTEM_CALL: u64 = 6;
+const LABELS: u64 = 7;
 
 impl Pseudo {
     const fn encode(self) -> u64 {
@@ -257,6 +264,7 @@ impl Pseudo {
             Self::Lost(reason) => (LOST, 0, reason as u64),
             Self::State(state) => (STATE, 0, state as u64),
             Self::SystemCall(number) => (SYSTEM_CALL, 0, number as u64),
+            Self::Labels(set) => (LABELS, 0, set.0 as u64),
         };
         (kind << 40) | (sub << 32) | code
     }
@@ -293,6 +301,7 @@ impl Pseudo {
                 _ => return None,
             }),
             SYSTEM_CALL => Self::SystemCall(code),
+            LABELS => Self::Labels(RecordId(code)),
             _ => return None,
         })
     }
@@ -304,7 +313,7 @@ mod tests {
 
     #[test]
     fn every_pseudo_frame_survives_packing() {
-        let mut all = [Pseudo::State(State::OnCpu); 6 + 14 + 7 + 6];
+        let mut all = [Pseudo::State(State::OnCpu); 7 + Function::ALL.len() + 8 + 6];
         let mut n = 0;
         let mut add = |p| {
             all[n] = p;
@@ -316,6 +325,7 @@ mod tests {
         add(Pseudo::State(State::Runnable));
         add(Pseudo::State(State::OffCpu));
         add(Pseudo::SystemCall(232));
+        add(Pseudo::Labels(RecordId(u32::MAX)));
         Function::ALL.iter().for_each(|f| add(Pseudo::Function(*f)));
         Lost::ALL.iter().for_each(|l| add(Pseudo::Lost(*l)));
         (1..=6).filter_map(Truncated::from_number).for_each(|t| add(Pseudo::Truncated(t)));

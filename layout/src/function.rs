@@ -23,14 +23,18 @@ pub enum Function {
     RustRealloc = 12,
     /// `GlobalAlloc::dealloc` of the Rust wrapper.
     RustDealloc = 13,
+    /// C++'s `operator new` of every kind, where it is an allocator's own and does not come through `malloc`. A call that throws is not counted.
+    OperatorNew = 14,
+    /// C++'s `operator delete` of every kind, where it is an allocator's own.
+    OperatorDelete = 15,
 }
 
-/// Length of the per-function arrays; numbers past the last [`Function`] are reserved.
+/// Length of the per-function arrays.
 pub const FUNCTIONS: usize = 16;
 
 impl Function {
     /// Every function, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Malloc,
         Self::Calloc,
         Self::Realloc,
@@ -45,6 +49,8 @@ impl Function {
         Self::RustAllocZeroed,
         Self::RustRealloc,
         Self::RustDealloc,
+        Self::OperatorNew,
+        Self::OperatorDelete,
     ];
 
     /// The name a person reads, in `stat` and as the leaf frame of allocation stacks.
@@ -64,17 +70,19 @@ impl Function {
             Self::RustAllocZeroed => "alloc_zeroed",
             Self::RustRealloc => "realloc (Rust)",
             Self::RustDealloc => "dealloc",
+            Self::OperatorNew => "operator new",
+            Self::OperatorDelete => "operator delete",
         }
     }
 
     /// Whether the function only releases memory.
     pub const fn releases(self) -> bool {
-        matches!(self, Self::Free | Self::RustDealloc)
+        matches!(self, Self::Free | Self::RustDealloc | Self::OperatorDelete)
     }
 
     /// Whether the function is one of Rust's `GlobalAlloc`.
     pub const fn is_rust(self) -> bool {
-        self as u8 >= Self::RustAlloc as u8
+        self as u8 >= Self::RustAlloc as u8 && self as u8 <= Self::RustDealloc as u8
     }
 
     /// The function with this number.

@@ -18,11 +18,15 @@
 
 mod frame;
 mod function;
+mod labels;
+mod live;
 mod read;
 mod record;
 
 pub use frame::{AVMA_BITS, Frame, Lost, ModuleIndex, Pseudo, Root, State, Truncated};
 pub use function::{FUNCTIONS, Function};
+pub use labels::{LabelText, Labels, MOST_LABEL_BYTES, text_length as label_text_length};
+pub use live::Live;
 pub use read::{BadStore, View};
 pub use record::{
     AllocValues, AllocValuesFields, Chunk, ChunkKind, Field, Header, HeaderFields, Module, ModuleFields, Node,
@@ -32,7 +36,7 @@ pub use record::{
 /// First eight bytes of every store.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PROFRECS");
 /// Version of this layout; a reader refuses any other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a chunk.
 pub const CHUNK: usize = 4096;
 /// Byte offset of the chunk directory.

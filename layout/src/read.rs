@@ -1,6 +1,6 @@
 //! Reading a store out of its bytes: bounds-checked, tolerant of a writer that stopped anywhere.
 
-use crate::{CHUNK, Chunk, DIRECTORY_OFFSET, HeaderFields, MAGIC, Record, RecordId, VERSION};
+use crate::{CHUNK, Chunk, DIRECTORY_OFFSET, HeaderFields, Labels, MAGIC, Record, RecordId, VERSION};
 use core::fmt;
 
 /// Why bytes are not a store.
@@ -83,6 +83,14 @@ impl<'a> View<'a> {
             return None;
         }
         self.bytes.get(id.offset()..id.offset().checked_add(length)?)
+    }
+
+    /// The label set with this id; `None` if there is none, or not yet in full.
+    pub fn labels(&self, id: RecordId) -> Option<Labels<'a>> {
+        if id.offset() < self.first * CHUNK {
+            return None;
+        }
+        Labels::new(self.bytes.get(id.offset()..)?)
     }
 
     fn chunk(&self, index: usize) -> Option<Chunk> {

@@ -146,8 +146,20 @@ record! {
         bytes: [u64; FUNCTIONS],
         /// Path of the executable (`/proc/self/exe`), `exe_length` bytes, padded with zeros.
         exe: [u64; 512],
+        /// Live bytes of all threads, but for what each has not brought in yet ([`Thread`]'s `live_bytes`). A signed number.
+        live_bytes: u64,
+        /// Most that `live_bytes` came to.
+        peak_live_bytes: u64,
+        /// CLOCK_MONOTONIC then.
+        peak_monotonic_ns: u64,
+        /// What live bytes are: a [`crate::Live`].
+        live: u32,
         /// Reserved.
-        reserved: [u64; 20],
+        reserved: u32,
+        /// 1 if the executable exports a `malloc` of its own: calls that it makes itself are not seen.
+        own_malloc: u64,
+        /// Reserved.
+        reserved2: [u64; 15],
     }
 }
 
@@ -168,10 +180,14 @@ record! {
         sampled_cpu_ns: u64,
         /// Calls of each allocation function.
         calls: [u64; FUNCTIONS],
-        /// Bytes asked of each allocation function.
+        /// Bytes asked of each allocation function; of Rust's `dealloc`, bytes given back.
         bytes: [u64; FUNCTIONS],
+        /// Live bytes that the thread has not brought into the header's yet. A signed number.
+        live_bytes: u64,
+        /// Most that this came to since it was brought in last.
+        live_bytes_max: u64,
         /// Reserved.
-        reserved: [u64; 27],
+        reserved: [u64; 25],
     }
 }
 
@@ -189,19 +205,27 @@ record! {
 
 record! {
     /// Allocations of one stack. Object counts are fixed-point with [`crate::OBJECTS_FRACTION_BITS`] fraction bits.
-    AllocValues / AllocValuesFields, Some(ChunkKind::AllocValues), 48 {
+    ///
+    /// The thread whose site it is writes with plain instructions, between two steps of `sequence`; other threads, when they free, write `freed_elsewhere_*`, both at once.
+    AllocValues / AllocValuesFields, Some(ChunkKind::AllocValues), 64 {
         /// Objects allocated.
         objects_q16: u64,
         /// Bytes asked for them.
         bytes: u64,
-        /// Of these, objects freed since. Only if frees are followed.
+        /// Of these, objects that the same thread freed since. Only if frees are followed.
         freed_objects_q16: u64,
-        /// Bytes of the freed objects.
+        /// Bytes of the objects that it freed.
         freed_bytes: u64,
-        /// Objects freed with no other allocation of their thread in between. Only if frees are followed.
+        /// Objects that other threads freed.
+        freed_elsewhere_objects_q16: u64,
+        /// Bytes of the objects that other threads freed.
+        freed_elsewhere_bytes: u64,
+        /// Objects that the same thread freed with no other allocation of it in between.
         temporary_objects_q16: u64,
-        /// Reserved.
-        reserved: u64,
+        /// Odd while the thread writes.
+        sequence: u32,
+        /// The thread's [`Thread`] record.
+        owner: u32,
     }
 }
 

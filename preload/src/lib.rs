@@ -10,6 +10,7 @@
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use profile_recorder::preload::family::{self, Entry, Host};
+use profile_recorder::preload::next;
 use profile_recorder::preload::{self, OwnHeap};
 
 #[global_allocator]
@@ -19,13 +20,14 @@ struct Preload;
 
 impl Host for Preload {
     fn start() {
-        preload::start(&HEAP);
+        preload::start(&HEAP, &doors::DOORS, doors::own_malloc());
     }
 }
 
-/// Defines an exported function that passes the caller's registers on behind its own arguments.
+/// Defines an exported function that passes the caller's registers on behind its own arguments. With `idle` it leaves at once for the next allocator's function, as long as nothing is
+/// recorded in this process: whoever preloads the library for all programs pays nearly nothing in the others.
 macro_rules! export {
-    ($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, $sp:literal, $fp:literal) => {
+    ($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, $sp:literal, $fp:literal $(, idle $next:ident)?) => {
         #[doc = concat!("`", stringify!($name), "` of the C library.")]
         ///
         /// # Safety
@@ -39,19 +41,30 @@ macro_rules! export {
             }
             naked_asm!(
                 ".cfi_startproc",
+                // The name under which this library finds its own function, whatever is in front of it.
+                concat!(".hidden profrec_own_", stringify!($name)),
+                concat!(".globl profrec_own_", stringify!($name)),
+                concat!("profrec_own_", stringify!($name), ":"),
+                $(
+                    concat!("cmp byte ptr [rip + {idle}], 0 # ", stringify!($next)),
+                    "je 2f",
+                    "jmp qword ptr [rip + {next}]",
+                    "2:",
+                )?
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $fp, ", rbp"),
                 "jmp {body}",
                 ".cfi_endproc",
                 body = sym body,
+                $(idle = sym next::IDLE, next = sym next::$next,)?
             )
         }
     };
 }
 
-export!(malloc(size: usize) -> *mut u8, "rsi", "rdx");
-export!(calloc(count: usize, size: usize) -> *mut u8, "rdx", "rcx");
-export!(realloc(address: *mut u8, size: usize) -> *mut u8, "rdx", "rcx");
+export!(malloc(size: usize) -> *mut u8, "rsi", "rdx", idle MALLOC);
+export!(calloc(count: usize, size: usize) -> *mut u8, "rdx", "rcx", idle CALLOC);
+export!(realloc(address: *mut u8, size: usize) -> *mut u8, "rdx", "rcx", idle REALLOC);
 export!(reallocarray(address: *mut u8, count: usize, size: usize) -> *mut u8, "rcx", "r8");
 export!(posix_memalign(to: *mut *mut u8, alignment: usize, size: usize) -> c_int, "rcx", "r8");
 export!(aligned_alloc(alignment: usize, size: usize) -> *mut u8, "rdx", "rcx");
@@ -63,10 +76,23 @@ export!(pvalloc(size: usize) -> *mut u8, "rsi", "rdx");
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(address: *mut u8) {
-    // SAFETY: called as the host calls the function.
-    unsafe { family::free::<Preload>(address) };
+    extern "C" fn body(address: *mut u8) {
+        // SAFETY: called as the host calls the function.
+        unsafe { family::free::<Preload>(address) };
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp byte ptr [rip + {idle}], 0",
+        "je {body}",
+        "jmp qword ptr [rip + {next}]",
+        ".cfi_endproc",
+        body = sym body,
+        idle = sym next::IDLE,
+        next = sym next::FREE,
+    )
 }
 
 /// `malloc_usable_size` of the C library.
@@ -85,8 +111,10 @@ pub unsafe extern "C" fn malloc_usable_size(address: *mut u8) -> usize {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    let closing = preload::doors::closing();
     // SAFETY: as the host calls it.
     let result = unsafe { thread::next_dlclose(handle) };
+    drop(closing);
     preload::object_closed();
     result
 }
@@ -98,14 +126,21 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     // SAFETY: as the host calls it; the C library's own does no more than this.
-    let result = unsafe { libc::syscall(libc::SYS_munmap, address, length) };
+    let result = unsafe { filter::kernel(libc::SYS_munmap, address as u64, length as u64, 0, 0, 0, 0) };
     let start = address as u64;
     preload::memory_unmapped(start, start.wrapping_add(length as u64));
     result as c_int
 }
 
+mod doors;
+mod filter;
+mod label;
+mod mask;
 mod signal;
 mod thread;
+pub use filter::{prctl, syscall};
+pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
+pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};
 pub use signal::{sigaction, signal};
 pub use thread::pthread_create;
 

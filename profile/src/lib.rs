@@ -19,6 +19,7 @@ pub mod names;
 mod profile;
 mod proto;
 mod sample;
+pub mod sites;
 mod sort;
 mod stacks;
 pub mod store;

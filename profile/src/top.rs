@@ -65,7 +65,7 @@ pub(crate) fn of_tree(tree: &Tree, profile: &Profile, column: usize, leaf: Leaf)
     functions
 }
 
-fn is_allocation_function(frame: &Frame) -> bool {
+pub(crate) fn is_allocation_function(frame: &Frame) -> bool {
     matches!(frame, Frame::Named(name) if AllocationFunction::ALL.iter().any(|f| f.name() == name))
 }
 

@@ -55,6 +55,20 @@ fn allocations(modes: u32) -> Store {
 }
 
 #[test]
+fn a_malloc_of_the_executables_own_is_told_in_profiles_of_allocations() {
+    let mut store = allocations(modes::ALLOCS);
+    let decoded = store::decode(&store.bytes).unwrap();
+    assert_eq!(decoded.unseen(), None);
+    let before = decoded.allocs.unwrap().comments;
+    store.u64(std::mem::offset_of!(layout::Header, own_malloc), 1);
+    let decoded = store::decode(&store.bytes).unwrap();
+    let unseen = "app exports its own malloc; calls that it makes itself without an import slot are not seen";
+    assert_eq!(decoded.unseen().as_deref(), Some(unseen));
+    let comments = decoded.allocs.unwrap().comments;
+    assert_eq!(comments, [before, vec![format!("app (pid 77): {unseen}")]].concat());
+}
+
+#[test]
 fn allocations_decode_with_their_stacks_threads_and_rounded_counts() {
     let decoded = store::decode(&allocations(modes::ALLOCS | modes::HEAP).bytes).unwrap();
     assert_eq!((decoded.pid, decoded.parent_pid, decoded.process(), decoded.ended), (77, 7, "app", false));
@@ -88,7 +102,10 @@ fn allocations_decode_with_their_stacks_threads_and_rounded_counts() {
 #[test]
 fn without_frees_there_are_no_columns_about_them() {
     let profile = store::decode(&allocations(modes::ALLOCS).bytes).unwrap().allocs.unwrap();
-    assert_eq!(profile.sample_types.iter().map(|t| &*t.kind).collect::<Vec<_>>(), ["alloc_objects", "alloc_space"]);
+    assert_eq!(
+        profile.sample_types.iter().map(|t| &*t.kind).collect::<Vec<_>>(),
+        ["alloc_objects", "alloc_space", "temporary_objects"]
+    );
     assert_eq!(profile.default_column(), 0);
     assert_eq!((profile.total(0), profile.total(1)), (8, 456));
 }
@@ -109,7 +126,7 @@ fn what_the_header_counts_as_lost_becomes_a_sample_and_a_comment() {
     store.lose(Lost::LogFull, 9, 9);
     let profile = store::decode(&store.bytes).unwrap().allocs.unwrap();
     let lost = profile.samples.iter().find(|s| stack(&profile, s) == ["[lost: inside the recorder]"]).unwrap();
-    assert_eq!((lost.thread, &lost.values[..]), (None, &[2, 64][..]));
+    assert_eq!((lost.thread, &lost.values[..]), (None, &[2, 64, 0][..]));
     assert_eq!(profile.comments, ["app (pid 77): lost: 2 events, 64 bytes (inside the recorder)"]);
 }
 
@@ -124,8 +141,8 @@ fn losses_of_two_modes_at_once_belong_to_the_mode_that_lost() {
         let lost = profile.samples.iter().filter(|s| stack(profile, s).iter().any(|frame| frame.starts_with("[lost")));
         lost.map(|s| s.values.clone()).filter(|values| values[..2] != [2, 32]).collect::<Vec<_>>()
     };
-    assert_eq!(lost(&allocs), [[2, 64]]);
-    assert_eq!(lost(&cpu), [[1, 5_000_000]]);
+    assert_eq!(lost(&allocs), [vec![2, 64, 0]]);
+    assert_eq!(lost(&cpu), [vec![1, 5_000_000]]);
     assert_eq!(allocs.comments, ["app (pid 77): lost: 2 events, 64 bytes (inside the recorder)"]);
     assert_eq!(cpu.comments, ["app (pid 77): lost: 1 events, 5.000 ms (store full)"]);
 }
@@ -185,6 +202,43 @@ fn time_decodes_by_mode_with_states_as_labels_and_samples_in_order() {
     );
 }
 
+/// One stack under two label sets and under none, and one whose set is not there.
+fn labelled() -> Store {
+    let mut store = Store::new(modes::ALLOCS | modes::WALL, "/usr/bin/app");
+    let main = store.thread(77, "main", 0, 0);
+    let (first, second) = (store.labels(&[("request", "1")]), store.labels(&[("user", "eve"), ("request", "2")]));
+    let root = store.root(Root::Allocs, main);
+    for (set, objects) in [(first, 2), (second, 3), (layout::RecordId(u32::MAX), 50)] {
+        let below = store.node(root, Word::pseudo(Pseudo::Labels(set)));
+        let malloc = store.node(below, Word::pseudo(Pseudo::Function(Function::Malloc)));
+        store.alloc_values(malloc, [objects * ONE, objects * 10, 0, 0, 0]);
+    }
+    let malloc = store.node(root, Word::pseudo(Pseudo::Function(Function::Malloc)));
+    store.alloc_values(malloc, [ONE, 10, 0, 0, 0]);
+    let root = store.root(Root::Wall, main);
+    let below = store.node(root, Word::pseudo(Pseudo::Labels(first)));
+    let off = store.node(below, Word::pseudo(Pseudo::State(State::OffCpu)));
+    store.time_values(off, 5, 50_000_000);
+    store.lose(Lost::LabelsFull, 9, 0);
+    store
+}
+
+#[test]
+fn label_sets_become_labels_of_the_samples_below_them() {
+    let decoded = store::decode(&labelled().bytes).unwrap();
+    let (allocs, wall) = (decoded.allocs.unwrap(), decoded.wall.unwrap());
+    let samples: Vec<_> = allocs.samples.iter().map(|s| (s.labels.clone(), s.values[0])).collect();
+    let request = |value| Label::text("request", value);
+    let sets = [vec![request("1")], vec![request("2"), Label::text("user", "eve")], vec![]];
+    assert_eq!(samples, [(sets[0].clone(), 2), (sets[1].clone(), 3), (sets[2].clone(), 1)]);
+    assert_eq!(wall.samples[0].labels, [request("1"), Label::text("state", "off-cpu")]);
+    for profile in [allocs, wall] {
+        let comments =
+            ["app (pid 77): lost: 9 labels (too many labels)", "app (pid 77): 1 stacks in its store could not be read"];
+        assert_eq!(profile.comments, comments);
+    }
+}
+
 #[test]
 fn bytes_that_are_no_store_are_refused() {
     assert_eq!(store::decode(&[]).unwrap_err(), StoreError::NotAStore);
@@ -222,7 +276,7 @@ fn survives(bytes: &[u8]) {
 
 #[test]
 fn a_store_cut_off_anywhere_is_read_as_far_as_it_goes() {
-    for store in [allocations(modes::ALLOCS | modes::HEAP), time()] {
+    for store in [allocations(modes::ALLOCS | modes::HEAP), time(), labelled()] {
         for end in (0..store.bytes.len()).step_by(97) {
             survives(&store.bytes[..end]);
         }
@@ -232,7 +286,7 @@ fn a_store_cut_off_anywhere_is_read_as_far_as_it_goes() {
 #[test]
 fn no_damage_makes_the_decoder_panic() {
     let mut random = support::Random(7);
-    for store in [allocations(modes::ALLOCS | modes::HEAP), time()] {
+    for store in [allocations(modes::ALLOCS | modes::HEAP), time(), labelled()] {
         let written: Vec<usize> = (0..store.bytes.len()).filter(|i| store.bytes[*i] != 0).collect();
         for _ in 0..1500 {
             let mut bytes = store.bytes.clone();

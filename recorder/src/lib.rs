@@ -16,10 +16,12 @@
 //! limits, and ARCHITECTURE.md for what happens inside.
 #![deny(unsafe_code)]
 
+pub mod alloc;
 #[cfg(feature = "server")]
 mod config;
 #[cfg(feature = "server")]
 mod engine;
+pub mod labels;
 #[cfg(feature = "server")]
 mod limits;
 #[cfg(feature = "server")]
@@ -44,7 +46,7 @@ mod snapshot;
 mod start;
 mod tables;
 
-pub use alloc_hook::RecordingAllocator;
+pub use alloc_hook::{RecordingAllocator, SystemAllocator};
 #[cfg(feature = "server")]
 pub use server::{Server, ServerBuilder, ServerInfo, StartError};
 #[cfg(feature = "server")]

@@ -2,11 +2,14 @@
 //!
 //! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
 
+use crate::labels::outside;
 use crate::sampler::{handler, timers};
 use crate::start::{self, Directory, OWN_HEAP, Plan};
 use capture::region::Purpose;
-use capture::syscall::File;
-use capture::thread;
+use capture::syscall::filter;
+pub use capture::syscall::filter::Before;
+use capture::syscall::{self, File};
+use capture::{region, thread};
 use layout::modes;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,14 +46,19 @@ impl Variables {
     }
 }
 
-/// Before the first allocation of the process is recorded. The thread's own allocations are not the host's here. `heap` is where they come from.
-pub fn start(heap: &'static OwnHeap) {
+/// Before the first allocation of the process is recorded. The thread's own allocations are not the host's here. `heap` is where they come from, `fronts` are those that may be
+/// needed, and `own_malloc` is where the exported `malloc` lies.
+pub fn start(heap: &'static OwnHeap, fronts: &'static [doors::Door], own_malloc: u64) {
     let _ = OWN_HEAP.set(heap);
     // Nothing that happens in here is the host's.
     capture::tls::set(1);
     let variables = Variables::read();
     if let Some(plan) = plan(&variables) {
-        RECORDED.store(start::start(plan), Ordering::Release);
+        let recorded = start::start(plan);
+        if recorded {
+            doors::open(fronts, own_malloc);
+        }
+        RECORDED.store(recorded, Ordering::Release);
     }
     drop(variables);
     capture::tls::set(0);
@@ -91,9 +99,10 @@ pub fn constructor(real: Option<Sigaction>) {
     if !RECORDED.load(Ordering::Acquire) {
         return;
     }
+    doors::program_starts();
     start::watch_forks();
     timers::set_up_exit_hook();
-    if let Some(header) = capture::region::header()
+    if let Some(header) = region::header()
         && header.modes.load(Ordering::Relaxed) & modes::CPU != 0
     {
         timers::start_from_the_beginning(header.period_ns.load(Ordering::Relaxed));
@@ -128,6 +137,23 @@ pub fn memory_unmapped(start: u64, end: u64) {
     }
 }
 
+/// The application puts the calling thread under a label, through its own copy of this library; what was in force before.
+///
+/// # Safety
+/// The pointers are valid for their lengths.
+#[allow(unsafe_code)]
+pub unsafe fn label_enter(key: *const u8, key_length: usize, value: *const u8, value_length: usize) -> u64 {
+    // SAFETY: as the caller promises.
+    let (key, value) =
+        unsafe { (std::slice::from_raw_parts(key, key_length), std::slice::from_raw_parts(value, value_length)) };
+    outside::enter_here(key, value)
+}
+
+/// Ends a label: `before` was in force before it.
+pub fn label_leave(before: u64) {
+    outside::leave_here(before);
+}
+
 /// `sigaction`, as the application means it; `real` is the C library's.
 ///
 /// # Safety
@@ -138,5 +164,53 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
     unsafe { handler::foreign_sigaction(signal, new, old).unwrap_or_else(|| real(signal, new, old)) }
 }
 
+/// Whether ticks come, and the application takes no signals of their number itself.
+pub fn ticks_by_itself() -> bool {
+    timers::is_self_arming() && !handler::is_shared()
+}
+
+/// Before the host confines itself by a filter of system calls at this address (`struct sock_fprog`), or by the strict mode: what will be needed is made ready, and
+/// what the filter would punish is not done any more. The result is for [`filter_refused`].
+pub fn before_filter(program: Option<u64>) -> Option<Before> {
+    /// Eight megabytes of the store.
+    const CHUNKS_AHEAD: u32 = 2048;
+    let header = region::header()?;
+    // After vfork this is the parent's memory, and the filter is not for the parent.
+    if header.pid.load(Ordering::Relaxed) != syscall::getpid() {
+        return None;
+    }
+    // A filter that cannot be read, by us or by the kernel, may be any.
+    let bytes = program.and_then(instructions);
+    let foreseen = filter::foresee(bytes.as_ref().map(|bytes| bytes.as_chunks().0));
+    if foreseen.stops_growth() {
+        region::commit_ahead(CHUNKS_AHEAD);
+    }
+    if foreseen.stops_ticks() {
+        timers::stop();
+    }
+    Some(filter::forbid(&foreseen))
+}
+
+/// The kernel did not take the filter.
+pub fn filter_refused(before: &Before) {
+    filter::restore(before);
+}
+
+/// The instructions of a `struct sock_fprog`: their number, and behind six bytes their address.
+fn instructions(program: u64) -> Option<Vec<u8>> {
+    let mut head = [0; 16];
+    (syscall::copy_memory(program, &mut head) == Ok(head.len())).then_some(())?;
+    let (length, address) = head.split_at(8);
+    let length = usize::from(u16::from_ne_bytes(length.first_chunk().copied()?));
+    let address = u64::from_ne_bytes(address.try_into().ok()?);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length.min(filter::MAX_INSTRUCTIONS) * 8).ok()?;
+    bytes.resize(length.min(filter::MAX_INSTRUCTIONS) * 8, 0);
+    (syscall::copy_memory(address, &mut bytes) == Ok(bytes.len())).then_some(())?;
+    Some(bytes)
+}
+
+pub use alloc_hook::doors;
 pub use alloc_hook::family;
+pub use alloc_hook::next;
 pub use alloc_hook::own_heap::OwnHeap;

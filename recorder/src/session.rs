@@ -7,7 +7,7 @@
 use crate::engine::{self, Engine};
 use crate::{objects, snapshot, start};
 use profile::Profile;
-use profile::store::{Counts, Decoded};
+use profile::store::{Counters, Decoded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -74,9 +74,9 @@ pub(crate) fn record(request: &Request, cancel: &Cancel) -> Result<Profile, Sess
     }
 }
 
-/// Exact counts of every allocation function so far.
-pub(crate) fn counts() -> Counts {
-    snapshot::take().map(|decoded| decoded.counts).unwrap_or_default()
+/// Exact counts of every allocation function so far, and live memory.
+pub(crate) fn counters() -> Counters {
+    snapshot::counters().unwrap_or_default()
 }
 
 fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {

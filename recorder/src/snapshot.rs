@@ -1,12 +1,21 @@
 //! A consistent copy of the store as profiles; counting goes on.
 
 use crate::sampler::tasks;
-use capture::{clock, region, thread};
-use profile::store::{self, Decoded};
+use capture::{clock, copy, region, thread};
+use profile::store::{self, Counters, Decoded};
 use std::sync::atomic::Ordering;
 
 /// Copies and decodes the store. `None` if there is none.
 pub(crate) fn take() -> Option<Decoded> {
+    store::decode(&bytes()?).ok()
+}
+
+/// The counters alone.
+pub(crate) fn counters() -> Option<Counters> {
+    store::counters(&bytes()?).ok()
+}
+
+fn bytes() -> Option<Vec<u8>> {
     let header = region::header()?;
     // Names change while threads run, and are the kernel's to tell.
     thread::each(|state| {
@@ -17,7 +26,7 @@ pub(crate) fn take() -> Option<Decoded> {
     });
     header.last_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     let mut bytes = vec![0; region::used_bytes()];
-    let length = region::copy(&mut bytes);
+    let length = copy::copy(&mut bytes);
     bytes.truncate(length);
-    store::decode(&bytes).ok()
+    Some(bytes)
 }

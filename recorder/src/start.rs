@@ -4,14 +4,15 @@
 //! a child after fork.
 
 use crate::{sampler, tables};
+use alloc_hook::counting;
 use alloc_hook::own_heap::OwnHeap;
-use alloc_hook::record;
+use alloc_hook::{doors, record};
 use capture::region::{self, PATH_BYTES, Purpose};
-use capture::{clock, modules, rules, syscall, thread};
-use layout::modes;
-#[cfg(feature = "server")]
+use capture::{clock, live, modules, rules, syscall, thread};
+use layout::{Live, modes};
 use parking_lot::Mutex;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a store is for and where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +35,6 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// No directory: the store is private memory.
-    #[cfg(feature = "server")]
     pub(crate) const NONE: Self = Self { bytes: [0; PATH_BYTES], length: 0 };
 
     /// The directory with this path; `None` if the path of a file in it might be too long.
@@ -85,30 +85,53 @@ pub(crate) fn start(plan: Plan) -> bool {
     }
     record::follow_frees(wanted & modes::HEAP != 0);
     if wanted & (modes::ALLOCS | modes::HEAP) != 0 {
+        record::prepare_for_losses();
+    }
+    if plan.own_library {
+        let kind = match wanted {
+            _ if wanted & modes::HEAP != 0 => Live::Requested,
+            _ if wanted & (modes::STAT | modes::ALLOCS) != 0 => Live::Allocated,
+            _ => Live::Unknown,
+        };
+        record::account_live(kind);
+    }
+    if wanted & (modes::ALLOCS | modes::HEAP) != 0 {
         record::set_interval(plan.purpose.alloc_interval_bytes);
     }
     true
 }
 
 /// In a program that carries the recorder as a library: a private store, once. True if there is one.
-#[cfg(feature = "server")]
+///
+/// Allocations are sampled from the first call on that names an interval; 0 names none.
 pub(crate) fn in_library(interval_bytes: u64) -> bool {
-    const BUDGET: usize = 64 << 20;
-    static ONCE: Mutex<()> = Mutex::new(());
-    let _held = ONCE.lock();
-    if region::header().is_some() {
-        return true;
+    static STARTED: Mutex<bool> = Mutex::new(false);
+    static SAMPLES: AtomicBool = AtomicBool::new(false);
+    let mut started = STARTED.lock();
+    if !*started {
+        // The same store that the allocator counts in, if there is one.
+        counting::begin();
+        let purpose = Purpose {
+            modes: modes::ALLOCS | modes::HEAP | modes::CPU | modes::WALL,
+            budget_bytes: counting::BUDGET_BYTES,
+            alloc_interval_bytes: interval_bytes,
+            period_ns: 0,
+        };
+        let plan = Plan { purpose, directory: Directory::NONE, follow: true, own_library: false };
+        watch_forks();
+        sampler::timers::set_up_exit_hook();
+        if !start(plan) {
+            return false;
+        }
+        *started = true;
     }
-    let purpose = Purpose {
-        modes: modes::ALLOCS | modes::HEAP | modes::CPU | modes::WALL,
-        budget_bytes: BUDGET,
-        alloc_interval_bytes: interval_bytes,
-        period_ns: 0,
-    };
-    let plan = Plan { purpose, directory: Directory::NONE, follow: true, own_library: false };
-    watch_forks();
-    sampler::timers::set_up_exit_hook();
-    start(plan)
+    if interval_bytes != 0 && !SAMPLES.swap(true, Ordering::Relaxed) {
+        record::set_interval(interval_bytes);
+        if let Some(header) = region::header() {
+            header.alloc_interval_bytes.store(interval_bytes, Ordering::Relaxed);
+        }
+    }
+    true
 }
 
 fn open(plan: &Plan) -> bool {
@@ -122,7 +145,7 @@ fn open(plan: &Plan) -> bool {
 /// In a child after fork, once: a store of its own or none, and nothing of its parent's.
 pub(crate) fn in_child() {
     let pid = syscall::getpid();
-    if region::header().is_none_or(|h| h.pid.load(std::sync::atomic::Ordering::Relaxed) == pid) {
+    if region::header().is_none_or(|h| h.pid.load(Ordering::Relaxed) == pid) {
         return;
     }
     if let Some(heap) = OWN_HEAP.get() {
@@ -130,17 +153,31 @@ pub(crate) fn in_child() {
     }
     // If the thread that was writing it does not exist here, the child goes unrecorded.
     let plan = PLAN.get().copied();
+    let (kind, inherited) = (live::kind(), live::bytes());
     record::reset_in_child();
     region::abandon();
     thread::reset_all();
     let reopened = plan.is_some_and(|plan| plan.follow && open(&plan));
+    if reopened {
+        if plan.is_some_and(|plan| plan.purpose.modes & (modes::ALLOCS | modes::HEAP) != 0) {
+            record::prepare_for_losses();
+        }
+        live::set_kind(kind);
+        // What the parent had the child has too, except where it is known by followed frees alone, which begin anew.
+        let by_frees = plan.is_some_and(|plan| plan.own_library && plan.purpose.modes & modes::HEAP != 0);
+        live::begin_with(if by_frees { 0 } else { inherited });
+    }
     if !reopened {
         record::set_interval(0);
         record::follow_frees(false);
         sampler::forget();
         return;
     }
+    if let (Some(header), Some(true)) = (region::header(), plan.map(|plan| !plan.own_library)) {
+        header.alloc_interval_bytes.store(record::interval(), Ordering::Relaxed);
+    }
     modules::rewrite_records();
+    doors::reset_in_child();
     sampler::restart_in_child();
 }
 

@@ -1,11 +1,14 @@
 //! What the end-to-end tests share: the executable under test, programs to record, scratch directories.
 
 pub mod counter;
+pub mod folded;
 pub mod inspect;
 pub mod pprof;
 pub mod programs;
 pub mod service;
+pub mod socket;
 pub mod stacks;
+pub mod values;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,6 @@
 //! Programs to record, and what they need.
 
+use crate::profrec;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -68,4 +69,33 @@ pub fn go_pprof() -> PathBuf {
         .collect();
     candidates.sort();
     candidates.pop().expect("go tool pprof: apt-get install golang-1.19-go")
+}
+
+/// `profrec` with these arguments, ended after two minutes: nothing that is recorded here takes longer than some seconds. Such an end has exit code 124.
+pub fn limited(arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "120"]).arg(profrec()).args(arguments);
+    command
+}
+
+/// Where `record` puts one mode's profile: the name as given for a single mode, else with the mode before the extension.
+///
+/// # Panics
+/// If the path has no extension.
+pub fn beside(profile: &Path, mode: &str, modes: &str) -> PathBuf {
+    if !modes.contains(',') {
+        return profile.to_owned();
+    }
+    let extension = profile.extension().and_then(|e| e.to_str()).expect("an extension");
+    profile.with_extension(format!("{mode}.{extension}"))
+}
+
+/// Debian's shared jemalloc, to be preloaded behind the recorder.
+///
+/// # Panics
+/// If it is not installed.
+pub fn jemalloc() -> &'static str {
+    const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    assert!(Path::new(LIBRARY).exists(), "apt-get install libjemalloc2");
+    LIBRARY
 }

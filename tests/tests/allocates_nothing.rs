@@ -11,7 +11,7 @@ use capture::stack::Bounds;
 use capture::syscall::{self, CpuTimer};
 use capture::thread::{self, Current, Recording, ThreadState};
 use capture::{clock, mapping::Mapping, tls, walk};
-use layout::{ChunkKind, Frame, Function, Root, modes};
+use layout::{Frame, Function, Root, modes};
 use profile_recorder_tests::text;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -100,7 +100,7 @@ fn set_up() -> MutexGuard<'static, bool> {
 /// What the store holds.
 fn stored() -> profile::store::Decoded {
     let mut store = vec![0; region::used_bytes()];
-    let length = region::copy(&mut store);
+    let length = capture::copy::copy(&mut store);
     profile::store::decode(&store[..length]).expect("a store")
 }
 
@@ -165,12 +165,12 @@ fn stacks_are_walked_and_entered_with_unknown_rules() {
                 rules::clear();
                 walk::capture::<InHook>(&mut recording, stack, at, registers, Some(&all));
                 depths[0] = recording.depth;
-                assert!(walk::intern(&mut recording, Root::Allocs, this_thread().record_id(), None).is_some());
+                assert!(walk::intern(&mut recording, Root::Allocs, this_thread().record_id()).is_some());
                 rules::clear();
                 walk::capture::<InHandler>(&mut recording, stack, at, registers, Some(&all));
                 depths[1] = recording.depth;
-                let node = walk::intern(&mut recording, Root::Cpu, this_thread().record_id(), None).unwrap();
-                assert!(recording.tree.add_time(node, 1, 5));
+                let place = walk::intern(&mut recording, Root::Cpu, this_thread().record_id()).unwrap();
+                assert!(recording.tree.add_time(place.node(), 1, 5));
                 assert!(recording.log.allocate(this_thread().record_id()).is_some());
             });
         });
@@ -227,9 +227,10 @@ fn a_tree_grows_and_its_store_hands_out_chunks() {
             let node = recording.tree.child(parent, frame).unwrap();
             assert_eq!(recording.tree.child(parent, frame), Some(node));
             parent = if number % 100 == 0 { root } else { node };
-            nodes += u32::from(
-                recording.tree.values(node, ChunkKind::AllocValues, size_of::<layout::AllocValues>()).is_some(),
-            );
+            let values = recording.tree.site(node, Function::Calloc);
+            assert!(recording.tree.site(parent, Function::Malloc).is_some());
+            assert_eq!(recording.tree.site(node, Function::Calloc), values);
+            nodes += u32::from(values.is_some());
         }
         drop(Mapping::new(1 << 20));
         nodes
@@ -282,9 +283,9 @@ extern "C" fn tick(_signal: i32, _info: *mut libc::siginfo_t, context: *mut libc
         // SAFETY: in the handler, whose signal is masked.
         let (recording, kept) = unsafe { thread.handler() };
         let place = (thread.stack(), thread.record_id(), Root::Cpu);
-        let node =
+        let place =
             kept.capture::<InHandler>(recording, place, (at, registers, Some(&all)), None).expect("there is room");
-        assert!(recording.tree.add_time(node, 1, clock::thread_cpu_ns()));
+        assert!(recording.tree.add_time(place.node(), 1, clock::thread_cpu_ns()));
         if let Some(sample) = recording.log.allocate(thread.record_id()) {
             sample.monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
         }

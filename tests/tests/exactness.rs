@@ -4,6 +4,7 @@ use profile_recorder_tests::counter::{self, Counts};
 use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 /// Runs a command under `profrec stat` with the independent counter behind it; both counts.
 fn both(command: &[&str], directory: &Path) -> (Counts, Value) {
@@ -25,15 +26,19 @@ fn calls(json: &Value, function: &str) -> u64 {
 fn assert_equal(command: &[&str]) {
     let directory = scratch();
     let (counted, json) = both(command, directory.path());
+    assert_same_counts(&json, counted, &format!("{command:?}"));
+}
+
+fn assert_same_counts(json: &Value, counted: Counts, what: &str) {
     let ours = Counts {
-        malloc: calls(&json, "malloc"),
-        calloc: calls(&json, "calloc"),
-        realloc: calls(&json, "realloc") + calls(&json, "reallocarray"),
-        posix_memalign: calls(&json, "posix_memalign"),
-        aligned_alloc: calls(&json, "aligned_alloc"),
-        free: calls(&json, "free"),
+        malloc: calls(json, "malloc"),
+        calloc: calls(json, "calloc"),
+        realloc: calls(json, "realloc") + calls(json, "reallocarray"),
+        posix_memalign: calls(json, "posix_memalign"),
+        aligned_alloc: calls(json, "aligned_alloc"),
+        free: calls(json, "free"),
     };
-    assert_eq!(ours, counted, "{command:?}: ours, and the independent counter's");
+    assert_eq!(ours, counted, "{what}: ours, and the independent counter's");
     assert!(counted.malloc > 0);
 }
 
@@ -60,6 +65,45 @@ fn a_compiler_with_its_children_is_counted_to_the_unit() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("victims/burn.c");
     let object = directory.path().join("burn.o");
     assert_equal(&["gcc", "-O2", "-c", source.to_str().unwrap(), "-o", object.to_str().unwrap()]);
+}
+
+/// A server with an allocator of its own, a shared jemalloc: the calls of that library's functions.
+#[test]
+fn redis_under_load_is_counted_to_the_unit() {
+    let directory = scratch();
+    let library = counter::compile(directory.path());
+    let (counted, json) = (directory.path().join("counted"), directory.path().join("stat.json"));
+    let socket = directory.path().join("redis.sock");
+    let socket = socket.to_str().unwrap();
+    let mut server = run(&["stat", "--json", "-o", json.to_str().unwrap(), "--", "redis-server"])
+        .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no", "--unixsocket", socket])
+        .env("LD_PRELOAD", &library)
+        .env("COUNTER_FILE", &counted)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let ask = |question: &[&str]| text(&output(Command::new("redis-cli").args(["-s", socket]).args(question)).stdout);
+    while ask(&["ping"]) != "PONG\n" {
+        assert!(std::time::Instant::now() < deadline, "redis-server starts");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let load = ["-s", socket, "-n", "20000", "-r", "1000", "-t", "set,lpush,hset,zadd", "-P", "16", "-q"];
+    assert!(output(Command::new("redis-benchmark").args(load)).status.success());
+    assert_eq!(ask(&["flushall", "async"]), "OK\n");
+    ask(&["shutdown", "nosave"]);
+    assert!(server.wait().unwrap().success());
+    let json: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let counted = counter::read(&counted);
+    assert!(counted.malloc > 80_000, "{counted:?}");
+    assert_same_counts(&json, counted, "redis-server");
+}
+
+#[test]
+fn node_is_counted_to_the_unit() {
+    let script = "const l = []; for (let i = 0; i < 2000; i++) l.push(Buffer.alloc(20000, i)); \
+        console.log(require('zlib').deflateSync(Buffer.concat(l.slice(0, 20))).length > 0)";
+    assert_equal(&["node", "-e", script]);
 }
 
 #[test]

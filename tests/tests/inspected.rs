@@ -22,6 +22,15 @@ fn exports(names: &[&str]) -> Vec<Node> {
     names.iter().map(|name| Node::Function(library().export(name).start)).collect()
 }
 
+fn doors() -> impl Iterator<Item = Node> {
+    DOORS.iter().map(|name| graph().function(&format!("profrec_preload::doors::{name}")))
+}
+
+/// The functions of the malloc family, by whichever door.
+fn hooks() -> Vec<Node> {
+    exports(&FAMILY).into_iter().chain(doors()).collect()
+}
+
 fn tick() -> Node {
     graph().function("profile_recorder::sampler::handler::tick")
 }
@@ -39,7 +48,40 @@ const FAMILY: [&str; 11] = [
     "pvalloc",
     "malloc_usable_size",
 ];
-const OTHERS: [&str; 5] = ["dlclose", "munmap", "pthread_create", "sigaction", "signal"];
+/// Fronts of functions that slots lead to: one of each code, and all that are called like these differ in the pointer alone.
+const DOORS: [&str; 14] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "free",
+    "new",
+    "delete",
+    "dlopen",
+    "dlsym",
+];
+const OTHERS: [&str; 15] = [
+    "dlclose",
+    "munmap",
+    "prctl",
+    "profile_recorder_label_enter_v1",
+    "profile_recorder_label_leave_v1",
+    "pthread_create",
+    "pthread_sigmask",
+    "sigaction",
+    "signal",
+    "signalfd",
+    "sigprocmask",
+    "sigtimedwait",
+    "sigwait",
+    "sigwaitinfo",
+    "syscall",
+];
 
 #[test]
 fn every_exported_function_is_looked_into() {
@@ -121,6 +163,8 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
             ("drop", "closes what was opened"),
             ("allocate", "blocks of the store's file"),
             ("write_at", "blocks of the store's file"),
+            ("populate", "blocks of the store's file"),
+            ("file_size_limit", "blocks of the store's file"),
             ("read", "the list of mappings"),
             ("gettid", "a new thread"),
             ("thread_name", "a new thread"),
@@ -136,6 +180,7 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
                 ("recorder/src/sampler/handler.rs", "the handler"),
                 ("recorder/src/sampler/mod.rs", "the handler's log"),
                 ("recorder/src/sampler/timers.rs", "a new thread's timer"),
+                ("alloc-hook/src/thread_end.rs", "a new thread's end will be told"),
                 ("core/src/", "no state"),
                 ("index.crates.io", "the types of the crate libc"),
             ],
@@ -160,6 +205,8 @@ const COLD: Reasons = &[
     ("profile_recorder_alloc_hook::next::resolve", "the first call of the process"),
     ("profile_recorder_alloc_hook::bootstrap::allocate", "during the first call of the process"),
     ("profile_recorder_alloc_hook::family::move_out_of_bootstrap", "a block from then"),
+    ("profile_recorder_alloc_hook::doors::passed", "an object may have been opened"),
+    ("profile_recorder_alloc_hook::doors::look", "an object may have been opened"),
     ("profile_recorder_capture::thread::current_slow", "the first call of a thread, or of a child after fork"),
     ("profile_recorder_alloc_hook::record::refresh", "a handler came upon unknown code"),
     ("profile_recorder_capture::modules::refresh", "an object was opened"),
@@ -168,6 +215,7 @@ const COLD: Reasons = &[
     ("<profile_recorder_capture::kept::Kept>::recover", "a frame whose caller takes all registers"),
     ("<profile_recorder_capture::tree::Tree>::child_slow", "a frame that was not called from there before"),
     ("profile_recorder_capture::region::allocate_chunks", "the store grows"),
+    ("<profile_recorder_capture::stack::Bounds>::of_current_thread", "a thread whose stack was not asked for before"),
     ("<profile_recorder_capture::probed::Probed>::is_page_readable_slow", "a page outside the thread's stack"),
 ];
 
@@ -181,12 +229,19 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("memset", "a copy"),
             ("__errno_location", "in `fail`, which sets ENOMEM as the C function does"),
         ],
-        pointers: &[("profile_recorder_alloc_hook::next", "the next allocator")],
+        pointers: &[
+            ("profile_recorder_alloc_hook::next", "the next allocator"),
+            ("profrec_preload::doors", "the function that a door stands in front of"),
+            ("profile_recorder_alloc_hook::family::ARRAYS", "the C library's reallocarray"),
+        ],
         unknown: &[],
         locks: Some(&[
             ("alloc-hook/src/live.rs lock", "a shard of the live allocations"),
-            ("alloc-hook/src/live.rs adjust", "the filter in front of it"),
-            ("alloc-hook/src/record.rs count_freed", "frees come from any thread"),
+            ("alloc-hook/src/live.rs count", "a sampled allocation, for the table of intervals"),
+            ("capture/src/region.rs add_pair", "a block that another thread allocated"),
+            ("capture/src/live.rs bring_in", "live memory changed by 32 KiB"),
+            ("capture/src/live.rs raise", "the peak of live memory"),
+            ("capture/src/live.rs change_unregistered", "a thread without a record"),
             ("capture/src/region.rs lose", "what is lost is counted for the process"),
             ("capture/src/thread.rs count_unregistered", "a thread without a record is counted with the process"),
         ]),
@@ -194,6 +249,8 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("yield_now", "a shard is taken"),
             ("map", "the live table grows"),
             ("unmap", "the live table grows"),
+            ("advise", "the live table grows"),
+            ("clock_ns", "when the peak of live memory was"),
             ("is_readable", "a page outside the thread's stack"),
         ]),
         sources: Some((
@@ -217,7 +274,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
         thread_local: THREAD_LOCAL,
         panics: false,
     };
-    assert_allowed(graph(), &exports(&FAMILY), &allowed);
+    assert_allowed(graph(), &hooks(), &allowed);
 }
 
 /// Functions that run outside a handler and may allocate from the recorder's own heap. Their indexing is checked, so a mistake in them could end the process.
@@ -231,7 +288,8 @@ const BUILDERS: Reasons = &[
 #[test]
 fn no_entry_point_can_panic_but_where_a_table_is_built_or_a_store_opened() {
     let allowed = Allowed { left_out: BUILDERS, panics: false, ..EVERYTHING };
-    assert_allowed(graph(), &exports(&[&FAMILY[..], &OTHERS].concat()), &allowed);
+    let others = exports(&OTHERS);
+    assert_allowed(graph(), &[hooks(), others].concat(), &allowed);
 }
 
 /// All that the library's code may use, whatever happens.
@@ -258,9 +316,12 @@ const EVERYTHING: Allowed = Allowed {
     ],
     pointers: &[
         ("profile_recorder_alloc_hook::next", "the next allocator"),
+        ("profrec_preload::doors", "the function that a door stands in front of"),
+        ("profile_recorder_alloc_hook::family::ARRAYS", "the C library's reallocarray"),
         ("profrec_preload::thread", "the next function of a name"),
         ("profrec_preload::signal", "the next function of a name"),
         ("dlsym", "the next function of a name"),
+        ("profile_recorder_alloc_hook::thread_end::ON_END", "the recorder's `thread_ends`"),
         ("profile_recorder::sampler::handler::REAL_SIGACTION", "the C library's"),
         ("profile_recorder::start::fork::CHILD", "`in_child`"),
     ],
@@ -271,6 +332,9 @@ const EVERYTHING: Allowed = Allowed {
         ("alloc/src/", "the same"),
         ("std/src/", "the same"),
         ("profrec_preload::thread::begin", "what the application starts a thread with"),
+        ("sigwait", "the C library's own, with the set as it was meant"),
+        ("sigwaitinfo", "the same"),
+        ("sigtimedwait", "the same"),
     ],
     locks: None,
     kernel: None,
@@ -281,10 +345,10 @@ const EVERYTHING: Allowed = Allowed {
 
 #[test]
 fn nothing_in_the_library_calls_the_hosts_heap_or_waits_in_the_c_library() {
-    let mut roots = exports(&[&FAMILY[..], &OTHERS].concat());
+    let mut roots = [hooks(), exports(&OTHERS)].concat();
     roots.extend([tick(), graph().function("profrec_preload::CONSTRUCTOR::construct")]);
     roots.extend(
-        ["profile_recorder::start::fork::child", "profile_recorder::sampler::timers::thread_exits"]
+        ["profile_recorder::start::fork::child", "profile_recorder_alloc_hook::thread_end::ends"]
             .map(|name| graph().function(name)),
     );
     assert_allowed(graph(), &roots, &EVERYTHING);
@@ -327,10 +391,10 @@ fn a_tick_takes_no_more_stack_than_it_made_sure_of() {
 fn a_hook_takes_no_more_stack_than_a_small_one_has() {
     /// A hook that builds nothing: a third of the smallest stack that a thread can ask for.
     const MOST: u64 = 16384 / 3;
-    for root in exports(&FAMILY) {
+    for root in hooks() {
         assert_stack(graph(), &root, BUILDERS, MOST);
     }
     let building = &BUILDERS[2..];
     let room = constant("capture/src/modules/tables.rs", "ROOM_TO_BUILD");
-    exports(&FAMILY).iter().for_each(|root| assert_stack(graph(), root, building, room));
+    hooks().iter().for_each(|root| assert_stack(graph(), root, building, room));
 }

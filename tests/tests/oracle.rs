@@ -71,6 +71,21 @@ fn stacks_of_python_are_libgccs() {
     assert_equal("heap,cpu", &[&programs::python(), "-c", "import json, re, unittest"], 100_000);
 }
 
+/// Through the fronts of slots: it has a malloc of its own.
+#[test]
+fn stacks_of_rustc_itself_are_libgccs() {
+    let directory = scratch();
+    let source = directory.path().join("small.rs");
+    std::fs::write(&source, "pub fn f(s: &str) -> u64 { s.lines().filter_map(|l| l.parse::<u64>().ok()).sum() }\n")
+        .unwrap();
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]));
+    let rustc = format!("{}/bin/rustc", text(&sysroot.stdout).trim());
+    let metadata = directory.path().join("small.rmeta");
+    let arguments =
+        ["--crate-type", "lib", "--emit", "metadata", "-o", metadata.to_str().unwrap(), source.to_str().unwrap()];
+    assert_equal("heap", &[&[rustc.as_str()], &arguments[..]].concat(), 3_000);
+}
+
 #[test]
 fn stacks_of_compilers_are_libgccs() {
     let directory = scratch();

@@ -1,6 +1,6 @@
-//! What a program cannot notice: errno, cancellation, the blocks of its heap, and how small a signal stack is.
+//! What a program cannot notice: errno, cancellation, signals, the blocks of its heap, and how small a signal stack is.
 
-use profile_recorder_tests::{counter, output, programs, run, scratch, text};
+use profile_recorder_tests::{counter, folded, output, programs, run, scratch, text};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -89,5 +89,32 @@ fn rusts_small_signal_stacks_are_large_enough() {
         let recorded = output(run(&arguments).arg(env!("CARGO_BIN_EXE_victim-grows")));
         assert!(recorded.status.success(), "mode {mode}: {:?} {}", recorded.status, text(&recorded.stderr));
         assert_eq!(text(&recorded.stdout), "true\n");
+    }
+}
+
+/// Threads that block everything and one that waits for signals: the signals are the program's own, and the threads' time is recorded.
+#[test]
+fn ticks_are_not_among_the_signals_that_a_program_waits_for() {
+    let directory = scratch();
+    let program = programs::compile_c("waits", directory.path());
+    let program = program.to_str().unwrap();
+    let profile = directory.path().join("p.folded");
+    for way in ["sigwait", "sigwaitinfo", "sigtimedwait", "signalfd", "few", "cancel"] {
+        let plain = Command::new(program).arg(way).output().unwrap();
+        assert!(text(&plain.stdout).contains(if way == "cancel" { "cancelled 1" } else { "signal 15, wrong 1 0" }));
+        for mode in ["allocs", "cpu", "heap,cpu"] {
+            let mut record = vec!["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap()];
+            if mode != "allocs" {
+                record.extend(["--hz", "997"]);
+            }
+            record.extend(["--", program, way]);
+            let recorded = programs::limited(&record).output().unwrap();
+            let what = format!("{way}, mode {mode}: {}", text(&recorded.stderr));
+            assert_eq!(text(&recorded.stdout), text(&plain.stdout), "{what}");
+            assert_eq!(recorded.status.code(), plain.status.code(), "{what}");
+            if mode == "cpu" {
+                assert!(folded::sum(&profile, ";spin") > 0, "{what}");
+            }
+        }
     }
 }

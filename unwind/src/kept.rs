@@ -10,13 +10,14 @@ use crate::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Slot, Truncated, 
 
 /// One frame of a kept walk.
 #[derive(Clone, Copy, Debug)]
-pub struct KeptFrame<G, T> {
-    registers: G,
-    address: FrameAddress,
+pub struct KeptFrame<G: Unwind, T> {
+    registers: G::Packed,
+    /// Belongs to the caller of the walk, for as long as the frame and everything root-ward stays the same; zero in a new frame.
+    pub note: u64,
     /// What the lookup said about it.
     pub tag: T,
-    /// Belongs to the caller of the walk, for as long as the frame and everything root-ward stays the same; zero in a new frame.
-    pub note: u32,
+    /// What the registers' address is: an instruction, or else a return address.
+    is_instruction: bool,
     check: Check,
 }
 
@@ -45,9 +46,6 @@ pub struct Words {
 }
 
 impl Words {
-    /// A comparison fails, and the frame's check is looked at.
-    const NONE: Self = Self { slots: 0, return_word: 0, fp_word: 0 };
-
     /// Whether they still are what memory holds.
     #[inline]
     pub fn hold(&self, memory: &mut (impl Memory + ?Sized)) -> bool {
@@ -58,27 +56,31 @@ impl Words {
 
 /// What is kept, in memory of the caller: both slices have the same length.
 #[derive(Debug)]
-pub struct Room<'a, G, T> {
+pub struct Room<'a, G: Unwind, T> {
     /// The frames, root first.
     pub frames: &'a mut [KeptFrame<G, T>],
     /// The words of each frame.
     pub words: &'a mut [Words],
 }
 
-impl<G, T> KeptFrame<G, T> {
+impl<G: Unwind, T> KeptFrame<G, T> {
+    #[inline]
+    fn new(address: FrameAddress, registers: G, tag: T) -> Self {
+        let is_instruction = matches!(address, FrameAddress::Instruction(_));
+        Self { registers: registers.pack(), note: 0, tag, is_instruction, check: Check::Step }
+    }
+
     /// The frame's address.
     #[inline]
     pub fn address(&self) -> FrameAddress {
-        self.address
+        let pc = self.registers().pc();
+        if self.is_instruction { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) }
     }
 
     /// The frame's registers.
     #[inline]
-    pub fn registers(&self) -> G
-    where
-        G: Copy,
-    {
-        self.registers
+    pub fn registers(&self) -> G {
+        G::unpack(self.registers)
     }
 }
 
@@ -97,7 +99,7 @@ pub struct TooDeep;
 
 /// Walks a stack and leaves it in the first `depth` places of `room`, root first.
 ///
-/// There is what the walk before left; a depth of zero makes this a plain walk. The remaining places are used while walking.
+/// `address` is that of the registers. There is what the walk before left; a depth of zero makes this a plain walk. The remaining places are used while walking.
 #[inline]
 pub fn walk<G, R, M>(
     room: Room<'_, G, R::Tag>,
@@ -137,7 +139,7 @@ where
     Ok(Walked { shared, end })
 }
 
-struct Walk<'a, G, R: Rules, M> {
+struct Walk<'a, G: Unwind, R: Rules, M> {
     /// Kept frames from the start, root first; new ones towards the end, the leaf last, from `room` on.
     frames: &'a mut [KeptFrame<G, R::Tag>],
     words: &'a mut [Words],
@@ -157,14 +159,14 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
         loop {
             // Frames that lie below this one have returned.
             while let Some(top) = self.kept.checked_sub(1)
-                && self.frames.get(top)?.registers.sp() < registers.sp()
+                && self.frames.get(top)?.registers().sp() < registers.sp()
             {
                 self.kept = top;
             }
             if let Some(top) = self.kept.checked_sub(1)
                 && let kept = self.frames.get(top)?
-                && kept.registers == registers
-                && kept.address == address
+                && kept.registers() == registers
+                && kept.address() == address
             {
                 match self.verify()? {
                     Verified::ToTheEnd(end) => return Some(end),
@@ -176,26 +178,19 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
                         }
                         self.kept = changed;
                         let frame = self.frames.get(self.room)?;
-                        (address, registers) = (frame.address, frame.registers);
+                        (address, registers) = (frame.address(), frame.registers());
                         rule = self.rules.lookup(address).0;
                     }
                 }
             } else {
                 let (found, tag) = self.rules.lookup(address);
                 rule = found;
-                self.push(KeptFrame { registers, address, tag, note: 0, check: Check::Step }, self.kept)?;
+                self.push(KeptFrame::new(address, registers, tag), self.kept)?;
             }
-            match self.step(rule, registers) {
-                Ok(Some(caller)) => (address, registers) = caller,
-                Ok(None) => {
-                    // Nothing root-ward of the root is shared.
-                    self.kept = 0;
-                    return Some(Ok(()));
-                }
-                Err(reason) => {
-                    self.kept = 0;
-                    return Some(Err(reason));
-                }
+            if let Some(end) = self.step(rule, &mut address, &mut registers) {
+                // Nothing root-ward of the root is shared.
+                self.kept = 0;
+                return Some(end);
             }
         }
     }
@@ -204,22 +199,29 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     fn push(&mut self, frame: KeptFrame<G, R::Tag>, kept: usize) -> Option<()> {
         let at = self.room.checked_sub(1).filter(|at| *at >= kept)?;
         *self.frames.get_mut(at)? = frame;
-        *self.words.get_mut(at)? = Words::NONE;
+        // Their comparison fails, and the frame's check is looked at.
+        self.words.get_mut(at)?.slots = 0;
         self.room = at;
         Some(())
     }
 
-    /// From the newest frame, at `room`, to its caller; notes how to verify it.
+    /// From the newest frame, at `room`, to its caller, or to the end of the walk; notes how to verify it.
     #[inline]
-    fn step(&mut self, rule: Rule, registers: G) -> Result<Option<(FrameAddress, G)>, Truncated> {
-        let caller = registers.step(rule, self.memory)?;
-        let Some(frame) = self.frames.get_mut(self.room) else { return Ok(None) };
+    fn step(&mut self, rule: Rule, address: &mut FrameAddress, registers: &mut G) -> Option<Result<(), Truncated>> {
+        let caller = match registers.step(rule, self.memory) {
+            Ok(caller) => caller,
+            Err(reason) => return Some(Err(reason)),
+        };
+        let Some(frame) = self.frames.get_mut(self.room) else { return Some(Ok(())) };
         let Some(caller) = caller else {
             frame.check = if rule == Rule::END_OF_STACK { Check::Root } else { Check::Step };
-            return Ok(None);
+            return Some(Ok(()));
         };
         if caller.stack_switch {
-            self.switches = self.switches.checked_sub(1).ok_or(Truncated::NoProgress)?;
+            match self.switches.checked_sub(1) {
+                Some(left) => self.switches = left,
+                None => return Some(Err(Truncated::NoProgress)),
+            }
         }
         let slots = caller.slots;
         frame.check = Check::Step;
@@ -236,7 +238,9 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
                 frame.check = Check::Words;
             }
         }
-        Ok(Some((caller.address, caller.registers)))
+        *address = caller.address;
+        *registers = caller.registers;
+        None
     }
 
     /// Compares the kept frames from the newest root-ward.
@@ -261,13 +265,15 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     #[cold]
     fn step_again(&mut self, index: usize) -> Option<Stepped> {
         let frame = *self.frames.get(index)?;
-        let (rule, _) = self.rules.lookup(frame.address);
+        let (rule, _) = self.rules.lookup(frame.address());
         let expected = match index.checked_sub(1) {
             Some(root_ward) => Some(self.frames.get(root_ward)?),
             None => None,
         };
-        Some(match (frame.registers.step(rule, self.memory), expected) {
-            (Ok(Some(caller)), Some(kept)) if kept.registers == caller.registers && kept.address == caller.address => {
+        Some(match (frame.registers().step(rule, self.memory), expected) {
+            (Ok(Some(caller)), Some(kept))
+                if kept.registers() == caller.registers && kept.address() == caller.address =>
+            {
                 // A kept walk counted its switches; those of one that is put together from several must be counted again.
                 if caller.stack_switch {
                     match self.switches.checked_sub(1) {

@@ -68,6 +68,16 @@ pub enum Truncated {
 
 /// The registers of a frame: the architecture's way to its caller.
 pub trait Unwind: Copy {
+    /// The registers as they are kept in memory for later. Laid out in another way: a copy of all at once would read pairs of words that were just written one by one, which stalls
+    /// the processor.
+    type Packed: Copy + core::fmt::Debug;
+
+    /// To be kept.
+    fn pack(self) -> Self::Packed;
+
+    /// What was kept.
+    fn unpack(packed: Self::Packed) -> Self;
+
     /// The address of the next instruction.
     fn pc(&self) -> u64;
 

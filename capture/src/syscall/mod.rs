@@ -3,10 +3,17 @@
 //! Each returns what the kernel returns, with errors as [`Errno`]. May be called anywhere, signal handlers included.
 #![allow(unsafe_code)]
 
+pub mod filter;
 mod x86_64;
+use x86_64::AUDIT_ARCHITECTURE;
 #[cfg(feature = "oracle")]
 pub use x86_64::trap;
 pub use x86_64::{number, syscall};
+
+/// A way to change the signal mask that does not exist.
+const NO_SUCH_OPERATION: usize = 0x7fff;
+const POPULATE_WRITE: usize = 23;
+const PR_GET_NAME: usize = 16;
 
 /// Error number of a failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +26,12 @@ impl Errno {
     pub const SRCH: Self = Self(3);
     /// Bad address.
     pub const FAULT: Self = Self(14);
+    /// Nothing to read where a file was asked for memory.
+    pub const IO: Self = Self(5);
     /// Invalid argument.
     pub const INVAL: Self = Self(22);
+    /// A file would be larger than it may be.
+    pub const FBIG: Self = Self(27);
     /// Operation not supported.
     pub const OPNOTSUPP: Self = Self(95);
 }
@@ -107,6 +118,10 @@ impl File {
 
     /// Allocates the file's blocks in a range, growing the file, so that no later write to it can fail for want of space.
     pub fn allocate(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        // The kernel would send SIGXFSZ, which ends a process that does not expect it.
+        if offset.saturating_add(length) > file_size_limit() {
+            return Err(Errno::FBIG);
+        }
         loop {
             // SAFETY: no memory is involved.
             let result = check(unsafe {
@@ -118,6 +133,15 @@ impl File {
         }
     }
 
+    /// Grows the file to `length` bytes without allocating blocks for them.
+    pub fn grow(&self, length: u64) -> Result<(), Errno> {
+        if length > file_size_limit() {
+            return Err(Errno::FBIG);
+        }
+        // SAFETY: no memory is involved.
+        check(unsafe { syscall(number::FTRUNCATE, [self.0 as usize, length as usize, 0, 0, 0, 0]) }).map(drop)
+    }
+
     /// Directory entries as the kernel packs them (`struct linux_dirent64`).
     pub fn read_directory(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         // SAFETY: the kernel writes at most `len` bytes into a buffer that is ours.
@@ -125,6 +149,17 @@ impl File {
             syscall(number::GETDENTS64, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0])
         })
     }
+}
+
+/// How large a file this process may write (RLIMIT_FSIZE).
+pub fn file_size_limit() -> u64 {
+    const RLIMIT_FSIZE: usize = 1;
+    // struct rlimit: the limit in force, the highest that it can be raised to.
+    let mut limits = [u64::MAX; 2];
+    // SAFETY: the kernel writes one struct rlimit.
+    unsafe { syscall(number::GETRLIMIT, [RLIMIT_FSIZE, limits.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let [limit, _] = limits;
+    limit
 }
 
 /// What [`File::status`] tells.
@@ -186,7 +221,6 @@ pub fn yield_now() {
 
 /// The calling thread's name (comm), zero-padded.
 pub fn thread_name() -> [u8; 16] {
-    const PR_GET_NAME: usize = 16;
     let mut name = [0; 16];
     // SAFETY: the kernel writes at most 16 bytes.
     unsafe { syscall(number::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
@@ -208,31 +242,30 @@ pub fn clock_ns(clock: i32) -> u64 {
 /// Whether the page at `address` can be read: a signal mask read from it, with an operation that does not exist, is refused either way,
 /// as EFAULT or as EINVAL. Changes nothing.
 pub fn is_readable(address: u64) -> bool {
-    const NO_SUCH_OPERATION: usize = 0x7fff;
     // SAFETY: the kernel checks the address itself, and an unknown operation never changes the mask.
     let result =
         check(unsafe { syscall(number::RT_SIGPROCMASK, [NO_SUCH_OPERATION, (address & !7) as usize, 0, 8, 0, 0]) });
     result == Err(Errno::INVAL)
 }
 
-/// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read.
-pub fn copy_memory(address: u64, buffer: &mut [u8]) -> usize {
+/// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read, 0 if nothing is there. An error: the kernel refuses to copy.
+pub fn copy_memory(address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     let local = [buffer.as_mut_ptr() as usize, buffer.len()];
     let remote = [address as usize, buffer.len()];
     // SAFETY: the kernel writes into `buffer` alone, and checks the remote address itself.
-    let result = check(unsafe {
+    let mut result = check(unsafe {
         syscall(
             number::PROCESS_VM_READV,
             [getpid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0],
         )
     });
-    match result {
-        Ok(read) => read,
-        Err(Errno::FAULT) => 0,
+    if result.is_err_and(|error| error != Errno::FAULT) {
         // Refused by a filter of system calls: the process's own memory file says the same.
-        Err(_) => {
-            File::open(b"/proc/self/mem\0", File::READ).and_then(|file| file.read_at(buffer, address)).unwrap_or(0)
-        }
+        result = File::open(b"/proc/self/mem\0", File::READ).and_then(|file| file.read_at(buffer, address));
+    }
+    match result {
+        Err(Errno::FAULT | Errno::IO) => Ok(0),
+        result => result,
     }
 }
 
@@ -248,6 +281,8 @@ pub mod mm {
     pub const ANONYMOUS: usize = 0x2 | 0x20 | 0x4000;
     /// Advice: zero the pages in a child after fork.
     pub const WIPE_ON_FORK: usize = 18;
+    /// Advice: use large pages.
+    pub const HUGE_PAGES: usize = 14;
 }
 
 /// Maps memory; `file` gives it its content.
@@ -266,6 +301,15 @@ pub unsafe fn unmap(address: *mut u8, length: usize) {
     unsafe { syscall(number::MUNMAP, [address as usize, length, 0, 0, 0, 0]) };
 }
 
+/// Changes how mapped memory may be used: bits of [`mm`].
+///
+/// # Safety
+/// Nobody uses the range in a way that is forbidden from now on.
+pub unsafe fn protect(address: u64, length: usize, protection: usize) -> Result<(), Errno> {
+    // SAFETY: as the caller promises.
+    check(unsafe { syscall(number::MPROTECT, [address as usize, length, protection, 0, 0, 0]) }).map(drop)
+}
+
 /// Gives advice about mapped memory.
 ///
 /// # Safety
@@ -273,6 +317,15 @@ pub unsafe fn unmap(address: *mut u8, length: usize) {
 pub unsafe fn advise(address: *mut u8, length: usize, advice: usize) -> Result<(), Errno> {
     // SAFETY: as the caller promises.
     check(unsafe { syscall(number::MADVISE, [address as usize, length, advice, 0, 0, 0]) }).map(drop)
+}
+
+/// Makes the pages of a mapping writable now: where a write to them would raise SIGBUS, this fails instead.
+///
+/// # Safety
+/// The range was mapped by [`map`] to be written.
+pub unsafe fn populate(address: *mut u8, length: usize) -> Result<(), Errno> {
+    // SAFETY: as the caller promises; no content changes.
+    check(unsafe { syscall(number::MADVISE, [address as usize, length, POPULATE_WRITE, 0, 0, 0]) }).map(drop)
 }
 
 /// Sends a signal with a value to a thread of this process (`si_code` is `SI_QUEUE`).

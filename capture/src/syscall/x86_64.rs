@@ -1,14 +1,22 @@
 //! The system-call instruction and its numbers on x86_64.
 #![allow(unsafe_code)]
 
+use super::filter::is_forbidden;
 use core::arch::asm;
 
-/// Makes a system call with up to six arguments.
+const EPERM: isize = 1;
+/// How filters name this architecture.
+pub(super) const AUDIT_ARCHITECTURE: u32 = 0xc000_003e;
+
+/// Makes a system call with up to six arguments, unless a filter would answer it with a signal.
 ///
 /// # Safety
 /// As the call demands of its arguments.
 #[inline]
 pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
+    if is_forbidden(number) {
+        return -EPERM;
+    }
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
     // SAFETY: the kernel keeps every register but rax, rcx and r11; memory effects are the caller's promise.
@@ -44,6 +52,7 @@ pub mod number {
     pub const CLOSE: usize = 3;
     pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const PREAD64: usize = 17;
@@ -51,6 +60,8 @@ pub mod number {
     pub const SCHED_YIELD: usize = 24;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
+    pub const FTRUNCATE: usize = 77;
+    pub const GETRLIMIT: usize = 97;
     pub const GETPPID: usize = 110;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;

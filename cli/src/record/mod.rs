@@ -26,6 +26,9 @@ pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
         return Ok(ending.but_failed());
     }
     let losses = summary::losses(&finished.stores.decoded);
+    if !record.quiet && record.modes.iter().any(|mode| Source::of(*mode) == Source::Allocs) {
+        summary::unseen(&finished.stores.decoded).into_iter().for_each(warn);
+    }
     let processes = summary::processes(&finished.stores.decoded);
     let measured = measure(record, finished.stores);
     let (written, failed) = write(outputs, measured, record, processes);
@@ -66,6 +69,9 @@ fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, pro
         show_first(&mut measured.profile, *mode);
         if !record.quiet {
             summary::print([summary::of(*mode, &measured.profile, processes)]);
+            if *mode == Mode::Heap {
+                summary::print_below(summary::live(&measured.profile, &measured.symbols));
+            }
         }
         let options = Options {
             // The program's name and not its arguments: those stay on this machine.

@@ -163,11 +163,11 @@ where
     }
 }
 
-struct Walked<G> {
+struct Walked<G: unwind::Unwind> {
     frames: Vec<KeptFrame<G, u64>>,
     words: Vec<Words>,
     depth: usize,
-    note: u32,
+    note: u64,
 }
 
 impl<G: Machine> Walked<G> {
@@ -205,7 +205,7 @@ impl<G: Machine> Walked<G> {
         }
     }
 
-    fn notes(&self) -> Vec<u32> {
+    fn notes(&self) -> Vec<u64> {
         self.frames[..self.depth].iter().map(|frame| frame.note).collect()
     }
 }

@@ -1,14 +1,16 @@
 //! From the store that a recorded process writes to profiles.
 
+mod chosen;
 mod nodes;
 mod profiles;
 mod syscalls;
 
 use crate::Profile;
 use crate::mapping::file_name;
-use layout::{FUNCTIONS, Function, HeaderFields, Lost, ThreadFields, View, modes};
+use layout::{FUNCTIONS, Function, HeaderFields, Live, Lost, ThreadFields, View, modes};
 use std::fmt;
 
+pub use chosen::chosen;
 pub use layout::BadStore as StoreError;
 
 /// What the store of one process holds.
@@ -30,6 +32,8 @@ pub struct Decoded {
     pub duration_ns: i64,
     /// Exact counters of the allocation functions.
     pub counts: Counts,
+    /// Live memory, if it was accounted for.
+    pub live: Option<LiveMemory>,
     /// Allocations, if they were recorded.
     pub allocs: Option<Profile>,
     /// CPU time, if it was recorded.
@@ -38,6 +42,21 @@ pub struct Decoded {
     pub wall: Option<Profile>,
     /// What could not be recorded; also in the comments of the profiles.
     pub lost: Vec<Loss>,
+    /// Whether the executable exports a `malloc` of its own, so that not all of its calls are seen; also in the comments.
+    pub own_malloc: bool,
+}
+
+/// Live memory of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveMemory {
+    /// What the bytes are.
+    pub kind: Live,
+    /// Bytes live at the last sign of the process.
+    pub bytes: i64,
+    /// The most that were live. Exact for one thread; each further thread can hide up to 32 KiB.
+    pub peak_bytes: i64,
+    /// When that was, in nanoseconds from the beginning of the recording; to within the time in which a thread's live memory changes by 32 KiB.
+    pub peak_after_ns: i64,
 }
 
 /// Something that was not recorded where it belongs.
@@ -93,6 +112,7 @@ impl fmt::Display for Loss {
             Lost::LogFull => "times of single samples",
             Lost::LiveTableFull => "allocations whose end is not known",
             Lost::NoTimer => "threads",
+            Lost::LabelsFull => "labels",
             _ => "events",
         };
         let weight = match weight {
@@ -102,6 +122,22 @@ impl fmt::Display for Loss {
         };
         write!(f, "lost: {events} {what}{weight} ({})", reason.reason())
     }
+}
+
+/// What is always counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls of the allocation functions.
+    pub counts: Counts,
+    /// Live memory, if it is accounted for.
+    pub live: Option<LiveMemory>,
+}
+
+/// Reads the counters alone out of the bytes of a store.
+pub fn counters(bytes: &[u8]) -> Result<Counters, StoreError> {
+    let view = View::new(bytes)?;
+    let header = view.header();
+    Ok(Counters { counts: counts(&view, &header), live: live(&view, &header) })
 }
 
 /// Reads the bytes of a store, whole or cut off anywhere. What cannot be read in them is left out and counted in the comments.
@@ -118,7 +154,9 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, StoreError> {
         start_unix_ns: saturate(header.start_realtime_ns),
         duration_ns: saturate(elapsed),
         counts: counts(&view, &header),
+        live: live(&view, &header),
         lost: losses(&header),
+        own_malloc: header.own_malloc != 0,
         ..Decoded::default()
     };
     profiles::add(&view, &header, &mut decoded);
@@ -129,6 +167,12 @@ impl Decoded {
     /// File name of the executable.
     pub fn process(&self) -> &str {
         file_name(&self.exe)
+    }
+
+    /// What cannot be seen of this process's allocations, in a line.
+    pub fn unseen(&self) -> Option<String> {
+        let text = "exports its own malloc; calls that it makes itself without an import slot are not seen";
+        self.own_malloc.then(|| format!("{} {text}", self.process()))
     }
 
     fn records_allocations(&self) -> bool {
@@ -142,6 +186,27 @@ fn counts(view: &View<'_>, header: &HeaderFields) -> Counts {
         counts.add(&thread.calls, &thread.bytes);
     }
     counts
+}
+
+fn live(view: &View<'_>, header: &HeaderFields) -> Option<LiveMemory> {
+    let kind = Live::from_number(header.live);
+    if kind == Live::Unknown {
+        return None;
+    }
+    let brought_in = header.live_bytes as i64;
+    let threads: Vec<ThreadFields> = view.records().map(|(_, _, thread)| thread).collect();
+    let bytes = threads.iter().fold(brought_in, |sum, thread| sum.wrapping_add(thread.live_bytes as i64));
+    // What a thread came to since it brought its own in last.
+    let most = threads.iter().map(|thread| thread.live_bytes_max as i64).max().unwrap_or(0).max(0);
+    let since = brought_in.saturating_add(most).max(bytes);
+    let known = header.peak_live_bytes as i64;
+    let peaked = if since > known { header.last_monotonic_ns } else { header.peak_monotonic_ns };
+    Some(LiveMemory {
+        kind,
+        bytes,
+        peak_bytes: since.max(known),
+        peak_after_ns: saturate(peaked.saturating_sub(header.start_monotonic_ns)),
+    })
 }
 
 fn losses(header: &HeaderFields) -> Vec<Loss> {

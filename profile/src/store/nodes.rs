@@ -5,6 +5,7 @@ use crate::{AddressKind, Frame, Label, Mapping, MappingId, StackId, Stacks, Svma
 use layout::{ModuleFields, ModuleIndex, NodeFields, Pseudo, RecordId, Root, State, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
+use std::rc::Rc;
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug)]
@@ -15,10 +16,12 @@ pub(super) struct Place {
     pub(super) stack: StackId,
     pub(super) state: Option<State>,
     pub(super) system_call: Option<u32>,
+    /// The thread's label set; none if there was none.
+    set: RecordId,
 }
 
 impl Place {
-    pub(super) fn labels(self) -> Vec<Label> {
+    fn own_labels(self) -> impl Iterator<Item = Label> {
         let state = self.state.map(|state| {
             Label::text(
                 "state",
@@ -32,7 +35,7 @@ impl Place {
         let system_call = self.system_call.map(|number| {
             Label::text("syscall", syscalls::name(number).map_or_else(|| number.to_string(), str::to_owned))
         });
-        state.into_iter().chain(system_call).collect()
+        state.into_iter().chain(system_call)
     }
 }
 
@@ -86,11 +89,16 @@ pub(super) struct Nodes<'a> {
     pub(super) stacks: [Stacks; 4],
     /// `None`: it cannot be read, or something between it and its root cannot.
     places: FxHashMap<u32, Option<Place>>,
+    /// The labels of places that have the same ones.
+    labels: FxHashMap<OfPlace, Option<Rc<[Label]>>>,
 }
+
+/// What the labels of a place follow from: its label set, its state and its system call.
+type OfPlace = (RecordId, Option<State>, Option<u32>);
 
 impl<'a> Nodes<'a> {
     pub(super) fn new(view: View<'a>, modules: &'a Modules) -> Self {
-        Self { view, modules, stacks: Default::default(), places: FxHashMap::default() }
+        Self { view, modules, stacks: Default::default(), places: FxHashMap::default(), labels: FxHashMap::default() }
     }
 
     /// The place of a node; `None` if it cannot be told.
@@ -122,7 +130,14 @@ impl<'a> Nodes<'a> {
         let frame = layout::Frame::from_bits(fields.frame);
         let pseudo = frame.as_pseudo();
         if let (Some(Pseudo::Root(root, thread)), 0) = (pseudo, fields.parent) {
-            return Some(Place { root, thread, stack: Stacks::ROOT, state: None, system_call: None });
+            return Some(Place {
+                root,
+                thread,
+                stack: Stacks::ROOT,
+                state: None,
+                system_call: None,
+                set: RecordId::NONE,
+            });
         }
         let mut place = parent?;
         let frame = match pseudo {
@@ -133,6 +148,10 @@ impl<'a> Nodes<'a> {
             }
             Some(Pseudo::SystemCall(number)) => {
                 place.system_call = Some(number);
+                return Some(place);
+            }
+            Some(Pseudo::Labels(set)) => {
+                place.set = set;
                 return Some(place);
             }
             Some(Pseudo::Function(function)) => Frame::named(function.name()),
@@ -146,6 +165,20 @@ impl<'a> Nodes<'a> {
         let frame = stacks.frame_id(frame);
         place.stack = stacks.push(place.stack, frame);
         Some(place)
+    }
+
+    /// The labels of a place in a fixed order. `None` if its label set cannot be read.
+    pub(super) fn labels(&mut self, place: Place) -> Option<Rc<[Label]>> {
+        let view = self.view;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let read = || {
+            let set = if place.set.is_none() { None } else { Some(view.labels(place.set)?) };
+            let set = set.into_iter().flatten().map(|(key, value)| Label::text(text(key), text(value)));
+            let mut labels: Vec<Label> = set.chain(place.own_labels()).collect();
+            labels.sort_unstable();
+            Some(labels.into())
+        };
+        self.labels.entry((place.set, place.state, place.system_call)).or_insert_with(read).clone()
     }
 
     fn address(&self, frame: layout::Frame) -> Frame {

@@ -8,12 +8,13 @@ use layout::{
     TimeSampleFields, TimeValuesFields, View, modes,
 };
 use rustc_hash::FxHashMap;
+use std::rc::Rc;
 
 /// Columns of a store's values before they are what a profile shows: object counts still have fractions.
 type Raw = [u64; 5];
 
 /// Samples with equal keys are one.
-type Key = (StackId, Option<ThreadId>, Vec<Label>);
+type Key = (StackId, Option<ThreadId>, Rc<[Label]>);
 
 /// Adds the profiles that the store holds.
 pub(super) fn add(view: &View<'_>, header: &HeaderFields, decoded: &mut Decoded) {
@@ -94,22 +95,28 @@ impl Building<'_> {
             };
             let values = RecordId(node.values);
             let raw = match place.root {
-                Root::Allocs => view
-                    .get::<AllocValuesFields>(values)
-                    .map(|v| [v.objects_q16, v.bytes, v.freed_objects_q16, v.freed_bytes, v.temporary_objects_q16]),
+                Root::Allocs => view.get::<AllocValuesFields>(values).map(|v| {
+                    let freed_objects_q16 = v.freed_objects_q16.saturating_add(v.freed_elsewhere_objects_q16);
+                    let freed_bytes = v.freed_bytes.saturating_add(v.freed_elsewhere_bytes);
+                    [v.objects_q16, v.bytes, freed_objects_q16, freed_bytes, v.temporary_objects_q16]
+                }),
                 Root::Cpu | Root::Wall => view.get::<TimeValuesFields>(values).map(|v| [v.samples, v.nanos, 0, 0, 0]),
             };
             let Some(raw) = raw else {
                 self.unreadable += 1;
                 continue;
             };
-            let key = self.key(place);
+            // The text of a label set may not be there in full yet: the next snapshot has it.
+            let Some(key) = self.key(place) else {
+                self.unreadable += 1;
+                continue;
+            };
             self.trees[place.root as usize].add(key, raw);
         }
     }
 
-    fn key(&mut self, place: Place) -> Key {
-        (place.stack, self.thread(place.thread, 0), place.labels())
+    fn key(&mut self, place: Place) -> Option<Key> {
+        Some((place.stack, self.thread(place.thread, 0), self.nodes.labels(place)?))
     }
 
     /// The thread of a record. With a `tid` that the record does not have, the thread with that id.
@@ -151,7 +158,7 @@ impl Building<'_> {
             let stack = self.nodes.stacks[root as usize].intern([lost_frame(loss.reason)]);
             let count =
                 if root == Root::Allocs { loss.events.saturating_mul(1 << OBJECTS_FRACTION_BITS) } else { loss.events };
-            self.trees[root as usize].add((stack, None, Vec::new()), [count, loss.weight, 0, 0, 0]);
+            self.trees[root as usize].add((stack, None, Rc::from([])), [count, loss.weight, 0, 0, 0]);
         }
     }
 
@@ -178,7 +185,7 @@ impl Building<'_> {
         let heap = header.modes & modes::HEAP != 0;
         let (types, default, period_type, period) = match root {
             Root::Allocs => {
-                let columns = if heap { &ALLOCS[..] } else { &ALLOCS[..2] };
+                let columns = if heap { &HEAP[..] } else { &ALLOCS[..] };
                 let default = if heap { IN_USE_BYTES } else { 0 };
                 (columns, Some(default), SampleType::new("space", "bytes"), header.alloc_interval_bytes)
             }
@@ -192,7 +199,7 @@ impl Building<'_> {
                 raw[..2].iter().map(|v| saturate(*v)).collect()
             };
             let (stack, thread, labels) = key;
-            values.iter().any(|v| *v != 0).then_some(Sample { stack, thread, labels, values })
+            values.iter().any(|v| *v != 0).then(|| Sample { stack, thread, labels: labels.to_vec(), values })
         });
         Profile {
             sample_types: types.to_vec(),
@@ -216,9 +223,10 @@ impl Building<'_> {
         let mut comments: Vec<String> = decoded
             .lost
             .iter()
-            .filter(|loss| loss.reason.is_time() == time)
+            .filter(|loss| loss.reason == Lost::LabelsFull || loss.reason.is_time() == time)
             .map(|loss| format!("{who}: {loss}"))
             .collect();
+        comments.extend(decoded.unseen().filter(|_| !time).map(|unseen| format!("{who}: {unseen}")));
         if self.unreadable != 0 {
             comments.push(format!("{who}: {} stacks in its store could not be read", self.unreadable));
         }
@@ -226,7 +234,12 @@ impl Building<'_> {
     }
 }
 
-static ALLOCS: [SampleType; 5] = [
+static ALLOCS: [SampleType; 3] = [
+    SampleType::new("alloc_objects", "count"),
+    SampleType::new("alloc_space", "bytes"),
+    SampleType::new("temporary_objects", "count"),
+];
+static HEAP: [SampleType; 5] = [
     SampleType::new("alloc_objects", "count"),
     SampleType::new("alloc_space", "bytes"),
     SampleType::new("inuse_objects", "count"),
@@ -245,7 +258,7 @@ fn allocations([objects_q16, bytes, freed_objects_q16, freed_bytes, temporary_q1
         // A free can be read that came after its allocation was: nothing is in use less than not at all.
         values.push(whole(objects_q16.saturating_sub(freed_objects_q16)));
         values.push(saturate(bytes.saturating_sub(freed_bytes)));
-        values.push(whole(temporary_q16));
     }
+    values.push(whole(temporary_q16));
     values
 }

@@ -1,8 +1,8 @@
 //! Stores built by hand, byte by byte as the layout defines them.
 
 use layout::{
-    AllocValues, CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Frame, Header, MAGIC, Module, Node, Pseudo, RecordId, Root,
-    Thread, TimeSample, TimeValues, VERSION,
+    AllocValues, CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Frame, Header, LabelText, Labels, MAGIC, Module, Node,
+    Pseudo, RecordId, Root, Thread, TimeSample, TimeValues, VERSION,
 };
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -96,6 +96,17 @@ impl Store {
         self.u32(at + offset_of!(Module, index), index);
     }
 
+    pub fn labels(&mut self, labels: &[(&str, &str)]) -> RecordId {
+        let text = labels.iter().fold(None::<LabelText>, |outer, (key, value)| {
+            let outer = outer.as_ref().and_then(|text| Labels::new(text.bytes()));
+            LabelText::new(outer, key.as_bytes(), value.as_bytes())
+        });
+        let text = text.expect("few labels");
+        let at = self.allocate(ChunkKind::Text, text.bytes().len());
+        self.write(at, text.bytes());
+        RecordId::at_offset(at)
+    }
+
     pub fn root(&mut self, root: Root, thread: RecordId) -> RecordId {
         self.node(RecordId::NONE, Frame::pseudo(Pseudo::Root(root, thread)))
     }
@@ -109,7 +120,20 @@ impl Store {
 
     pub fn alloc_values(&mut self, node: RecordId, values: [u64; 5]) {
         let at = self.allocate(ChunkKind::AllocValues, size_of::<AllocValues>());
-        values.iter().zip(0..).for_each(|(value, i)| self.u64(at + i * 8, *value));
+        let [objects_q16, bytes, freed_objects_q16, freed_bytes, temporary_q16] = values;
+        // A third of the objects that are freed are so by another thread.
+        let (objects_elsewhere, bytes_elsewhere) = (freed_objects_q16 / 3, freed_bytes / 3);
+        for (offset, value) in [
+            (offset_of!(AllocValues, objects_q16), objects_q16),
+            (offset_of!(AllocValues, bytes), bytes),
+            (offset_of!(AllocValues, freed_objects_q16), freed_objects_q16 - objects_elsewhere),
+            (offset_of!(AllocValues, freed_bytes), freed_bytes - bytes_elsewhere),
+            (offset_of!(AllocValues, freed_elsewhere_objects_q16), objects_elsewhere),
+            (offset_of!(AllocValues, freed_elsewhere_bytes), bytes_elsewhere),
+            (offset_of!(AllocValues, temporary_objects_q16), temporary_q16),
+        ] {
+            self.u64(at + offset, value);
+        }
         self.u32(node.offset() + offset_of!(Node, values), RecordId::at_offset(at).0);
     }
 

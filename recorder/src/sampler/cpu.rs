@@ -81,8 +81,8 @@ impl Timers {
                 return;
             }
             let tail = clock.saturating_sub(state.sampled_cpu_ns.swap(clock, Ordering::Relaxed));
-            if let Some(node) = tree.copy(last).filter(|_| tail > 0) {
-                tree.add_time(node, 0, tail);
+            if let Some(place) = tree.copy(last).filter(|_| tail > 0) {
+                tree.add_time(place.node(), 0, tail);
             }
         });
     }

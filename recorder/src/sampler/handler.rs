@@ -70,7 +70,7 @@ pub(crate) fn install() -> bool {
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = tick as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | if UNOPTIMIZED { 0 } else { libc::SA_ONSTACK };
         libc::sigemptyset(&mut action.sa_mask);
         let mut previous: libc::sigaction = core::mem::zeroed();
         if real_sigaction()(SIGNAL, &action, &mut previous) != 0 {
@@ -125,6 +125,11 @@ pub(crate) unsafe fn foreign_sigaction(
         }
     }
     Some(0)
+}
+
+/// Whether the application has a handler of its own for our signal.
+pub(crate) fn is_shared() -> bool {
+    !matches!(foreign::get().sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
 }
 
 mod foreign {
@@ -255,14 +260,14 @@ impl Interrupted {
         Self { registers: Registers { pc, sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }, all, signal_stack }
     }
 
-    /// Bytes left on the stack that the handler runs on.
+    /// Bytes left on the stack that the handler runs on, as an optimised build needs them.
     fn room(&self, thread: &ThreadState) -> u64 {
         let here = &raw const self.registers as u64;
         match [self.signal_stack, thread.stack()].into_iter().find(|stack| stack.contains(here)) {
-            Some(stack) => here - stack.low,
+            Some(stack) => (here - stack.low) / STACK_FACTOR,
             // A stack that the application made itself: it ends where nothing can be read.
-            None if Probed::new().is_readable(here - ROOM_TO_RECOVER, 1) => ROOM_TO_RECOVER,
-            None if Probed::new().is_readable(here - ROOM_TO_WALK, 1) => ROOM_TO_WALK,
+            None if Probed::new().is_readable(here - ROOM_TO_RECOVER * STACK_FACTOR, 1) => ROOM_TO_RECOVER,
+            None if Probed::new().is_readable(here - ROOM_TO_WALK * STACK_FACTOR, 1) => ROOM_TO_WALK,
             None => 0,
         }
     }
@@ -272,6 +277,10 @@ impl Interrupted {
 /// takes up to half. A test adds up what the functions take.
 const ROOM_TO_WALK: u64 = 13 << 8;
 const ROOM_TO_RECOVER: u64 = 9 << 9;
+
+/// Without optimisation the functions take several times as much stack: more than signal stacks have. Then the handler stays on the stack that it interrupts.
+const UNOPTIMIZED: bool = cfg!(debug_assertions);
+const STACK_FACTOR: u64 = if UNOPTIMIZED { 8 } else { 1 };
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
 fn weigh(thread: &ThreadState, slot: usize) -> u64 {
@@ -289,15 +298,26 @@ fn record(thread: &'static ThreadState, interrupted: &Interrupted, root: Root, l
     // SAFETY: in the handler, its signal is masked.
     let (recording, kept) = unsafe { thread.handler() };
     let (registers, room) = (interrupted.registers, interrupted.room(thread));
-    let node = if room < ROOM_TO_WALK {
+    let place = if room < ROOM_TO_WALK {
         walk::capture_leaf(recording, registers.pc);
-        walk::intern(recording, root, thread.record_id(), leaf)
+        walk::intern(recording, root, thread.record_id())
     } else {
         let all = (room >= ROOM_TO_RECOVER).then_some(&interrupted.all);
-        let place = (thread.stack(), thread.record_id(), root);
+        // A thread whose allocations were only counted before has not been asked where its stack is.
+        let stack = if interrupted.signal_stack.contains(registers.sp) || room < ROOM_TO_RECOVER {
+            thread.stack()
+        } else {
+            thread.stack_around(registers.sp)
+        };
+        let place = (stack, thread.record_id(), root);
         let at = FrameAddress::Instruction(registers.pc);
         kept.capture::<InHandler>(recording, place, (at, registers, all), leaf)
     };
+    let place = match leaf {
+        Some(leaf) => place.and_then(|place| recording.tree.child(place, leaf)),
+        None => place,
+    };
+    let node = place.map(|place| place.node());
     let Some(node) = node.filter(|node| recording.tree.add_time(*node, 1, weight_ns)) else {
         region::lose(Lost::TimeStoreFull, 1, weight_ns);
         return;

@@ -32,7 +32,7 @@ impl Memory for Copied {
         self.left = self.left.checked_sub(1)?;
         self.bytes.resize(WINDOW, 0);
         // The end of the stack may come before the end of the window.
-        let read = copy_memory(address, &mut self.bytes);
+        let read = copy_memory(address, &mut self.bytes).unwrap_or(0);
         self.bytes.truncate(read);
         self.start = address;
         self.word(address)
@@ -59,11 +59,11 @@ fn derive(frame: &Registers, memory: &mut Copied) -> Option<u64> {
     let Found::Module(module) = modules::find(call) else { return None };
     let start = modules::function_start(module, call)?;
     let mut code = [0; prologue::LOOKED_AT];
-    let read = copy_memory(start, &mut code);
+    let read = copy_memory(start, &mut code).unwrap_or(0);
     let fp = frame.sp.checked_add(prologue::below_frame_pointer(code.get(..read)?)?)?;
     let return_address = memory.read(fp.checked_add(8)?)?;
     let mut before = [0; 7];
-    let is_call =
-        copy_memory(return_address.checked_sub(7)?, &mut before) == before.len() && prologue::ends_with_call(&before);
+    let is_call = copy_memory(return_address.checked_sub(7)?, &mut before) == Ok(before.len())
+        && prologue::ends_with_call(&before);
     (is_call && matches!(modules::find(return_address), Found::Module(_))).then_some(fp)
 }

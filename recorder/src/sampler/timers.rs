@@ -8,17 +8,16 @@
 #![allow(unsafe_code)]
 
 use super::handler;
+use alloc_hook::thread_end;
 use capture::syscall::CpuTimer;
 use capture::thread::{self, ThreadState};
 use capture::{clock, region};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
 /// Whether each thread arms itself when it is registered.
 static SELF_ARM: AtomicBool = AtomicBool::new(false);
 static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
-/// Key of the thread-specific value whose destructor tells a thread's end, plus one; 0: none.
-static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Records the CPU time of every thread from now on, one tick every `period_ns` of CPU time. For a process that is recorded from its start.
 pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
@@ -37,36 +36,29 @@ pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
     true
 }
 
-/// Makes the key whose destructor runs when a thread ends.
+/// Has the end of each thread told.
 pub(crate) fn set_up_exit_hook() {
-    let mut key = 0;
-    // SAFETY: the destructor has the type that the function asks for.
-    let result = unsafe { libc::pthread_key_create(&mut key, Some(thread_exits)) };
-    // glibc keeps the first 32 values in the thread itself; for others setting one would allocate, possibly in a handler.
-    if result == 0 && key < 32 {
-        KEY.store(key + 1, Ordering::Release);
-    }
+    thread_end::set_up();
+    thread_end::set_on_end(thread_ends);
 }
 
 /// A thread was registered: by its first allocation, its start or a tick. Called on that thread.
 pub(crate) fn thread_registered(thread: &'static ThreadState) {
-    set_exit_value(1);
+    thread_end::watch(thread);
     if SELF_ARM.load(Ordering::Acquire) {
         arm_self(thread);
     }
+}
+
+/// Whether every thread arms itself.
+pub(crate) fn is_self_arming() -> bool {
+    SELF_ARM.load(Ordering::Relaxed)
 }
 
 /// The rate at which every thread records itself, if it does.
 #[cfg(feature = "server")]
 pub(crate) fn self_armed_period_ns() -> Option<u64> {
     SELF_ARM.load(Ordering::Acquire).then(|| PERIOD_NS.load(Ordering::Relaxed))
-}
-
-fn set_exit_value(value: usize) {
-    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
-        // SAFETY: the key was made by `set_up_exit_hook`; a value below the first 32 is only stored.
-        unsafe { libc::pthread_setspecific(key, value as *const libc::c_void) };
-    }
 }
 
 fn arm_self(thread: &'static ThreadState) {
@@ -82,22 +74,13 @@ fn arm_self(thread: &'static ThreadState) {
     }
 }
 
-/// Destructor of the thread-specific value. Other destructors may still allocate after ours, so the end is taken in the last round that
-/// POSIX guarantees (`PTHREAD_DESTRUCTOR_ITERATIONS` is 4).
-unsafe extern "C" fn thread_exits(value: *mut libc::c_void) {
-    const LAST_ROUND: usize = 4;
-    let round = value as usize;
-    if round < LAST_ROUND {
-        set_exit_value(round + 1);
-        return;
-    }
-    if let thread::Current::Known(thread) = thread::current() {
-        let blocked = BlockedSignal::new();
-        disarm(thread);
-        flush_tail(thread);
-        thread::retire_current();
-        drop(blocked);
-    }
+/// On a thread that ends.
+fn thread_ends(thread: &'static ThreadState) {
+    let blocked = BlockedSignal::new();
+    disarm(thread);
+    flush_tail(thread);
+    thread::retire_current();
+    drop(blocked);
 }
 
 fn disarm(thread: &ThreadState) {
@@ -150,6 +133,19 @@ pub(crate) fn restart_in_child() {
     if SELF_ARM.load(Ordering::Acquire) {
         let _ = thread::current();
     }
+}
+
+/// Ends all timers of a process that records itself from its start: no tick comes any more. Each thread counts as one without a timer.
+pub(crate) fn stop() {
+    if !SELF_ARM.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    thread::each(|thread| {
+        if thread.timer.load(Ordering::Relaxed) != 0 {
+            disarm(thread);
+            region::lose(Lost::NoTimer, 1, 0);
+        }
+    });
 }
 
 /// In a child after fork that is not followed.

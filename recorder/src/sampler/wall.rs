@@ -7,7 +7,7 @@ use super::{handler, outside, tasks};
 use capture::region::LogCursor;
 use capture::syscall::{clock_ns, queue_signal, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
-use capture::tree::Tree;
+use capture::tree::{Place, Tree};
 use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
 use std::collections::HashMap;
@@ -80,7 +80,10 @@ impl Watch {
             let cpu_ns = clock_ns(thread_cpu_clock(*tid));
             let ran = cpu_ns != watched.cpu_ns;
             watched.cpu_ns = cpu_ns;
-            match watched.status() {
+            let status = watched.status();
+            // After the status: a thread that blocks keeps its labels.
+            self.recording.labels = states.get(tid).map_or(RecordId::NONE, |state| state.label_set());
+            match status {
                 Status::Running | Status::Unknown if signal(*tid, states.get(tid).copied(), elapsed) => {
                     watched.blocked = None
                 }
@@ -129,11 +132,13 @@ impl Watch {
         handler::arm_wall(false);
         thread::each(|state| {
             let left = state.pending_wall_ns.swap(0, Ordering::AcqRel);
-            let root = tree.child(RecordId::NONE, Frame::pseudo(Pseudo::Root(Root::Wall, state.record_id())));
+            let root = tree.child(Place::NOWHERE, Frame::pseudo(Pseudo::Root(Root::Wall, state.record_id())));
+            let labels = Some(state.label_set()).filter(|set| !set.is_none()).map(Pseudo::Labels);
             let frames = [Pseudo::Truncated(Truncated::StackUnreadable), Pseudo::State(State::OnCpu)];
-            let node = frames.into_iter().fold(root, |node, frame| tree.child(node?, Frame::pseudo(frame)));
-            if let Some(node) = node.filter(|_| left > 0) {
-                tree.add_time(node, 1, left);
+            let place =
+                labels.into_iter().chain(frames).fold(root, |place, frame| tree.child(place?, Frame::pseudo(frame)));
+            if let Some(place) = place.filter(|_| left > 0) {
+                tree.add_time(place.node(), 1, left);
             }
         });
     }
@@ -157,11 +162,16 @@ fn enter(
     leaves: &[Frame],
     elapsed_ns: u64,
 ) -> Option<RecordId> {
-    let root = recording.tree.child(RecordId::NONE, Frame::pseudo(Pseudo::Root(Root::Wall, thread)))?;
-    let mut node = walk::intern_below(recording, root)?;
+    let root = recording.tree.child(Place::NOWHERE, Frame::pseudo(Pseudo::Root(Root::Wall, thread)))?;
+    let below = match recording.labels {
+        RecordId::NONE => root,
+        set => recording.tree.child(root, Frame::pseudo(Pseudo::Labels(set)))?,
+    };
+    let mut place = walk::intern_below(recording, below)?;
     for leaf in leaves {
-        node = recording.tree.child(node, *leaf)?;
+        place = recording.tree.child(place, *leaf)?;
     }
+    let node = place.node();
     recording.tree.add_time(node, 1, elapsed_ns);
     super::log(log, thread, tid, node, elapsed_ns);
     Some(node)

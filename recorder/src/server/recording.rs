@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use profile::store::Counts;
+use profile::store::Counters;
 use profile::{Format, Glob, Profile, Symbols};
 use symbolize::Detail;
 use tokio::sync::{oneshot, watch};
@@ -22,8 +22,8 @@ pub(super) trait Recording: Send + Sync + 'static {
     fn prepare(&self, alloc_interval_bytes: u64) -> Result<(), SessionError>;
     /// Records until the window is over or `cancel` is raised.
     fn record(&self, request: &Request, cancel: &Cancel) -> Result<Profile, SessionError>;
-    /// Exact counts of the allocation functions.
-    fn counts(&self) -> Counts;
+    /// Exact counts of the allocation functions, and live memory.
+    fn counters(&self) -> Counters;
 }
 
 /// The recorder of this process.
@@ -38,8 +38,8 @@ impl Recording for ThisProcess {
         session::record(request, cancel)
     }
 
-    fn counts(&self) -> Counts {
-        session::counts()
+    fn counters(&self) -> Counters {
+        session::counters()
     }
 }
 

@@ -81,7 +81,7 @@ impl Service {
             "/health" => allow(&method, GET).map(|()| answer::text(StatusCode::OK, "OK")),
             "/alloc/stats" => {
                 allow(&method, GET)?;
-                Ok(answer::json(stats::json(&self.recording.counts())))
+                Ok(answer::json(stats::json(&self.recording.counters())))
             }
             "/debug/pprof" => {
                 allow(&method, GET)?;
@@ -90,7 +90,7 @@ impl Service {
             }
             "/debug/pprof/" => {
                 allow(&method, GET)?;
-                Ok(answer::html(pages::index(&self.recording.counts())))
+                Ok(answer::html(pages::index(&self.recording.counters().counts)))
             }
             "/debug/pprof/cmdline" => {
                 allow(&method, GET)?;

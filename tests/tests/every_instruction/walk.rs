@@ -50,8 +50,8 @@ impl Walk {
             all.set(number, Some(of(place)));
         }
         let place = (self.stack, self.thread, Root::Cpu);
-        let node = self.kept.capture::<InHandler>(&mut self.recording, place, (at, registers, Some(&all)), None);
-        self.node = node.expect("the store has room");
+        let place = self.kept.capture::<InHandler>(&mut self.recording, place, (at, registers, Some(&all)), None);
+        self.node = place.expect("the store has room").node();
     }
 
     /// What the last walk found, leaf first. The last one may be the reason of an early end.

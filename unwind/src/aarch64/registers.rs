@@ -109,6 +109,16 @@ fn ends_with_call(bytes: u64) -> bool {
 }
 
 impl Unwind for Registers {
+    type Packed = Self;
+
+    fn pack(self) -> Self {
+        self
+    }
+
+    fn unpack(packed: Self) -> Self {
+        packed
+    }
+
     #[inline]
     fn pc(&self) -> u64 {
         self.pc

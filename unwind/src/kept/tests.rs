@@ -13,7 +13,7 @@ type Frames = Vec<KeptFrame<Registers, ()>>;
 
 fn room() -> Frames {
     let registers = Registers { pc: 0, sp: 0, fp: None };
-    let empty = KeptFrame { registers, address: FrameAddress::Instruction(0), tag: (), note: 0, check: Check::Step };
+    let empty = KeptFrame::new(FrameAddress::Instruction(0), registers, ());
     vec![empty; ROOM]
 }
 

@@ -134,7 +134,30 @@ fn ends_with_call(bytes: u64) -> bool {
     bytes[3] == 0xe8 || (1..=6).any(indirect)
 }
 
+/// [`Registers`] in memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Packed {
+    sp: u64,
+    fp: u64,
+    pc: u64,
+    has_fp: bool,
+}
+
 impl Unwind for Registers {
+    type Packed = Packed;
+
+    #[inline(always)]
+    fn pack(self) -> Packed {
+        Packed { sp: self.sp, fp: self.fp.unwrap_or(0), pc: self.pc, has_fp: self.fp.is_some() }
+    }
+
+    #[inline(always)]
+    fn unpack(packed: Packed) -> Self {
+        let Packed { sp, fp, pc, has_fp } = packed;
+        Self { pc, sp, fp: has_fp.then_some(fp) }
+    }
+
     #[inline]
     fn pc(&self) -> u64 {
         self.pc

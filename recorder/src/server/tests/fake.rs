@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use layout::Function;
-use profile::store::Counts;
+use profile::store::Counters;
 use profile::{Frame, Profile, Sample, SampleType, Thread, ThreadId};
 
 use crate::server::recording::Recording;
@@ -83,11 +83,11 @@ impl Recording for Fake {
         }
     }
 
-    fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        counts.calls[Function::Malloc as usize] = 3;
-        counts.bytes[Function::Malloc as usize] = 100;
-        counts
+    fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        counters.counts.calls[Function::Malloc as usize] = 3;
+        counters.counts.bytes[Function::Malloc as usize] = 100;
+        counters
     }
 }
 

@@ -1,0 +1,62 @@
+//! The end of a thread, told by the destructor of a thread-specific value.
+//!
+//! # Safety
+//! The value is a small number, never dereferenced; the destructor has the type that the C library calls.
+#![allow(unsafe_code)]
+
+use capture::thread::{self, Current, ThreadState};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// Key of the thread-specific value, plus one; 0: none.
+static KEY: AtomicU32 = AtomicU32::new(0);
+/// Function called at the end of a thread that is registered, instead of [`thread::retire_current`].
+static ON_END: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Makes the key. Once in a process; more calls do nothing.
+pub fn set_up() {
+    if KEY.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let mut key = 0;
+    // SAFETY: the destructor has the type that the function asks for.
+    let result = unsafe { libc::pthread_key_create(&mut key, Some(ends)) };
+    // glibc keeps the first 32 values in the thread itself; for others setting one would allocate, possibly in a handler.
+    if result == 0 && key < 32 {
+        KEY.store(key + 1, Ordering::Release);
+    }
+}
+
+/// Sets what is done when a registered thread ends, on that thread. It retires the thread.
+pub fn set_on_end(function: fn(&'static ThreadState)) {
+    ON_END.store(function as *mut (), Ordering::Release);
+}
+
+/// The calling thread's end shall be told.
+pub fn watch(_: &'static ThreadState) {
+    set(1);
+}
+
+fn set(value: usize) {
+    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
+        // SAFETY: the key was made by `set_up`; a value below the first 32 is only stored.
+        unsafe { libc::pthread_setspecific(key, value as *const libc::c_void) };
+    }
+}
+
+/// Other destructors may still allocate after ours, so the end is taken in the last round that POSIX guarantees (`PTHREAD_DESTRUCTOR_ITERATIONS` is 4).
+unsafe extern "C" fn ends(value: *mut libc::c_void) {
+    const LAST_ROUND: usize = 4;
+    let round = value as usize;
+    if round < LAST_ROUND {
+        set(round + 1);
+        return;
+    }
+    let Current::Known(thread) = thread::current() else { return };
+    let function = ON_END.load(Ordering::Acquire);
+    if function.is_null() {
+        thread::retire_current();
+    } else {
+        // SAFETY: `set_on_end` stored a function of this type.
+        unsafe { core::mem::transmute::<*mut (), fn(&'static ThreadState)>(function)(thread) };
+    }
+}

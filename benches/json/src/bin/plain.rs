@@ -1,0 +1,5 @@
+//! With the C library's allocator.
+
+fn main() {
+    peers_json::work();
+}

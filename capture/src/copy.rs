@@ -1,0 +1,63 @@
+//! A copy of the region while its threads go on: each record of allocations as it was at one moment.
+//!
+//! Called from: the recorder's own threads. May: wait a little for a thread that is about to finish an update.
+//!
+//! # Orderings    The owner's updates lie between two steps of `sequence`: a copy is good if that is even, and the same before and after. What other threads free is written in one
+//! piece and only grows: a copy is good if its first half is the same before and after the second. It is read first, because what was freed was allocated before.
+
+use crate::region::{kind_of, used_bytes, words};
+use crate::syscall::yield_now;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use layout::{AllocValues, CHUNK, ChunkKind};
+
+/// Tries for one record. A thread that was stopped in the middle of an update, by a debugger say, is not waited for.
+const TRIES: u32 = 2_000;
+
+/// Words of a record, and places in it.
+const VALUES: usize = size_of::<AllocValues>() / 8;
+const ELSEWHERE: usize = offset_of!(AllocValues, freed_elsewhere_objects_q16) / 8;
+const SEQUENCE: usize = offset_of!(AllocValues, sequence) / 8;
+
+/// Copies the first bytes of the region. Returns their number, a multiple of eight.
+pub fn copy(to: &mut [u8]) -> usize {
+    let length = used_bytes().min(to.len()) / 8 * 8;
+    for (chunk, to) in to.chunks_mut(CHUNK).enumerate().take(length.div_ceil(CHUNK)) {
+        let Some(from) = words(chunk) else { break };
+        if kind_of(chunk) == Some(ChunkKind::AllocValues) {
+            for (from, to) in from.chunks_exact(VALUES).zip(to.chunks_exact_mut(VALUES * 8)) {
+                copy_values(from, to);
+            }
+        } else {
+            copy_words(from, to);
+        }
+    }
+    length
+}
+
+fn copy_words(from: &[AtomicU64], to: &mut [u8]) {
+    for (from, to) in from.iter().zip(to.chunks_exact_mut(8)) {
+        to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
+    }
+}
+
+fn copy_values(from: &[AtomicU64], to: &mut [u8]) {
+    let read = |place: usize| from.get(place).map_or(0, |word| word.load(Ordering::Acquire));
+    for round in 0..TRIES {
+        let pair = [read(ELSEWHERE), read(ELSEWHERE + 1)];
+        let whole = read(ELSEWHERE) == pair[0];
+        let sequence = read(SEQUENCE) as u32;
+        if whole && sequence & 1 == 0 {
+            copy_words(from, to);
+            fence(Ordering::Acquire);
+            if read(SEQUENCE) as u32 == sequence {
+                if let Some(to) = to.get_mut(ELSEWHERE * 8..ELSEWHERE * 8 + 16) {
+                    to.copy_from_slice(pair.map(u64::to_ne_bytes).as_flattened());
+                }
+                return;
+            }
+        }
+        if round % 16 == 15 { yield_now() } else { core::hint::spin_loop() }
+    }
+    copy_words(from, to);
+}

@@ -1,0 +1,69 @@
+//! Names and definitions in an object's dynamic symbol table.
+
+use super::{Image, u32_of, u64_of};
+use crate::probed::Probed;
+use unwind::cfi::Source as _;
+
+const SYMBOL: u64 = 24;
+/// Most symbols with one hash that are compared.
+const CHAIN: u32 = 100_000;
+
+impl Image<'_> {
+    /// Address of the function that the object defines under this name, as others find it.
+    pub fn defines(&self, name: &[u8]) -> Option<u64> {
+        if self.hash == 0 {
+            return None;
+        }
+        let mut memory = Probed::new();
+        let [buckets, first, filters, _] = {
+            let header: [u8; 16] = memory.read(self.hash)?;
+            [u32_of(&header, 0)?, u32_of(&header, 4)?, u32_of(&header, 8)?, u32_of(&header, 12)?]
+        };
+        let hash = name.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
+        let heads = self.hash.wrapping_add(16 + u64::from(filters) * 8);
+        let chains = heads.wrapping_add(u64::from(buckets) * 4);
+        let mut word = |at: u64| memory.read(at).map(u32::from_le_bytes);
+        let head = word(heads.wrapping_add(u64::from(hash.checked_rem(buckets)?) * 4))?;
+        if head < first {
+            return None;
+        }
+        for symbol in head..head.checked_add(CHAIN)? {
+            let found = word(chains.wrapping_add(u64::from(symbol - first) * 4))?;
+            if found | 1 == hash | 1
+                && self.is_named(symbol, name)
+                && let Some(address) = self.function(symbol)
+            {
+                return Some(address);
+            }
+            if found & 1 != 0 {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Address of the function that a symbol defines. (An import that has an address stands for the executable's linkage table.)
+    fn function(&self, symbol: u32) -> Option<u64> {
+        const FUNCTION: u8 = 2;
+        let entry: [u8; 24] = Probed::new().read(self.symbols.wrapping_add(u64::from(symbol) * SYMBOL))?;
+        let is_defined = u32_of(&entry, 4)? >> 16 != 0;
+        (is_defined && entry.get(4)? & 15 == FUNCTION)
+            .then(|| u64_of(&entry, 8))?
+            .map(|svma| self.bias.wrapping_add(svma))
+    }
+
+    pub(super) fn is_named(&self, symbol: u32, name: &[u8]) -> bool {
+        let mut memory = Probed::new();
+        let mut same = || {
+            let entry: [u8; 4] = memory.read(self.symbols.wrapping_add(u64::from(symbol) * SYMBOL))?;
+            let at = self.strings.wrapping_add(u64::from(u32::from_le_bytes(entry)));
+            for (i, byte) in (at..).zip(name) {
+                if memory.read(i)? != [*byte] {
+                    return Some(false);
+                }
+            }
+            Some(memory.read(at.wrapping_add(name.len() as u64))? == [0])
+        };
+        same().unwrap_or(false)
+    }
+}

@@ -1,0 +1,100 @@
+//! Live bytes of the process and their peak.
+//!
+//! Called from: allocation hooks. May: add to counters. Each thread adds to a counter of its own, and brings it into the process's when it has changed by [`GRAIN`]: so threads
+//! do not fight over a cache line. The peak of a process with one thread is exact; each further thread can hide at most [`GRAIN`] of it.
+
+use crate::clock;
+use crate::region;
+use core::sync::atomic::Ordering;
+use layout::{Live, Thread};
+
+/// Bytes by which a thread's live memory changes before the process's is brought up to date.
+pub const GRAIN: i64 = 32 << 10;
+
+/// Says what the live bytes of this process are.
+pub fn set_kind(kind: Live) {
+    if let Some(header) = region::header() {
+        header.live.store(kind as u32, Ordering::Relaxed);
+    }
+}
+
+/// What the live bytes of this process are.
+pub fn kind() -> Live {
+    region::header().map_or(Live::Unknown, |header| Live::from_number(header.live.load(Ordering::Relaxed)))
+}
+
+/// The calling thread, whose record this is, has so many bytes more.
+#[inline(always)]
+pub fn grow(record: &Thread, bytes: u64) {
+    region::add_own(&record.live_bytes, bytes);
+    let live = record.live_bytes.load(Ordering::Relaxed) as i64;
+    if live > record.live_bytes_max.load(Ordering::Relaxed) as i64 {
+        record.live_bytes_max.store(live as u64, Ordering::Relaxed);
+        if live >= GRAIN {
+            bring_in(record);
+        }
+    }
+}
+
+/// The calling thread, whose record this is, gave so many bytes back.
+#[inline(always)]
+pub fn shrink(record: &Thread, bytes: u64) {
+    region::add_own(&record.live_bytes, bytes.wrapping_neg());
+    if record.live_bytes.load(Ordering::Relaxed) as i64 <= -GRAIN {
+        bring_in(record);
+    }
+}
+
+/// The same for a thread without a record.
+#[cold]
+pub fn change_unregistered(bytes: i64) {
+    if let Some(header) = region::header() {
+        let before = header.live_bytes.fetch_add(bytes as u64, Ordering::Relaxed) as i64;
+        raise(before.wrapping_add(bytes));
+    }
+}
+
+/// Brings what the calling thread has into the process's.
+#[cold]
+pub(crate) fn bring_in(record: &Thread) {
+    let Some(header) = region::header() else { return };
+    let live = record.live_bytes.load(Ordering::Relaxed);
+    let most = record.live_bytes_max.load(Ordering::Relaxed) as i64;
+    // A signal handler that allocates in between has added to what is left.
+    region::add_own(&record.live_bytes, live.wrapping_neg());
+    record.live_bytes_max.store(0, Ordering::Relaxed);
+    let before = header.live_bytes.fetch_add(live, Ordering::Relaxed) as i64;
+    raise(before.wrapping_add(most));
+}
+
+fn raise(live: i64) {
+    let Some(header) = region::header() else { return };
+    let mut peak = header.peak_live_bytes.load(Ordering::Relaxed);
+    // Bounded: each round that fails means that another thread raised it.
+    while live > peak as i64 {
+        match header.peak_live_bytes.compare_exchange_weak(peak, live as u64, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                header.peak_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+                return;
+            }
+            Err(now) => peak = now,
+        }
+    }
+}
+
+/// Live bytes of the process now: what all threads have brought in, and what they have not.
+pub fn bytes() -> i64 {
+    let Some(header) = region::header() else { return 0 };
+    let mut live = header.live_bytes.load(Ordering::Relaxed);
+    region::each_thread_record(|record| live = live.wrapping_add(record.live_bytes.load(Ordering::Relaxed)));
+    live as i64
+}
+
+/// In a child after fork, which has all that its parent had.
+pub fn begin_with(bytes: i64) {
+    if let Some(header) = region::header() {
+        header.live_bytes.store(bytes as u64, Ordering::Relaxed);
+        header.peak_live_bytes.store(bytes as u64, Ordering::Relaxed);
+        header.peak_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    }
+}

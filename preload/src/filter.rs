@@ -1,0 +1,91 @@
+//! `prctl` and `syscall`, through which a program confines itself (seccomp): what its filter would punish the recorder does not do any more.
+//!
+//! # Safety
+//! Both do what the C library's functions of their names do: a system call, and errno.
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_long};
+use profile_recorder::preload;
+
+/// A system call as the C library's `syscall` makes it: its number, and its arguments.
+///
+/// # Safety
+/// As the call demands.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn kernel(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> c_long {
+    extern "C" fn fail(result: c_long) -> c_long {
+        // SAFETY: the address of the calling thread's errno.
+        unsafe { *libc::__errno_location() = -result as c_int };
+        -1
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 2f",
+        "ret",
+        "2:",
+        "mov rdi, rax",
+        "jmp {fail}",
+        ".cfi_endproc",
+        fail = sym fail,
+    )
+}
+
+/// `syscall` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> c_long {
+    // The number is compared as a whole: what the kernel makes of other bits is its own matter.
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, {seccomp}",
+        "je {confine}",
+        "cmp rdi, {prctl}",
+        "je {confine}",
+        "jmp {kernel}",
+        ".cfi_endproc",
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        confine = sym confine,
+        kernel = sym kernel,
+    )
+}
+
+/// `prctl` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: u64, b: u64, c: u64, d: u64) -> c_int {
+    // SAFETY: as the host calls it.
+    (unsafe { confine(libc::SYS_prctl, option as u64, a, b, c, d) }) as c_int
+}
+
+/// Makes one of the two calls that may install a filter.
+unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64) -> c_long {
+    const PR_SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
+    let before = match (number, a, b) {
+        (libc::SYS_seccomp, 0, _) | (libc::SYS_prctl, PR_SET_SECCOMP, 1) => preload::before_filter(None),
+        (libc::SYS_seccomp, 1, _) | (libc::SYS_prctl, PR_SET_SECCOMP, 2) => preload::before_filter(Some(c)),
+        _ => None,
+    };
+    // SAFETY: as the host calls it; neither call has a sixth argument.
+    let result = unsafe { kernel(number, a, b, c, d, e, 0) };
+    if result == -1
+        && let Some(before) = before
+    {
+        preload::filter_refused(&before);
+    }
+    result
+}

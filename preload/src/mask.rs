@@ -1,0 +1,146 @@
+//! Masks of signals. A program that blocks everything, to wait for signals in one place, does not mean the tick: it would find ticks among the signals that it
+//! waits for, and none of its threads could be sampled. So a set of everything does not hold the tick here. A set that names it among few others is left alone.
+//!
+//! # Safety
+//! Each function does what the C library's function of its name does. The kernel's sets are the first 64 bits of the C library's.
+
+use crate::filter::kernel;
+use crate::thread::next;
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicPtr;
+use libc::{sigset_t, timespec};
+use profile_recorder::preload;
+
+/// Bytes of the kernel's sets.
+const SET_BYTES: u64 = 8;
+/// Signals that the C library uses itself, and lets nobody block.
+const OF_THE_LIBRARY: u64 = bit(32) | bit(33);
+/// A set with so many signals was meant to have all but a few.
+const EVERYTHING: u32 = 32;
+
+const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The bits of a set, the tick not among them if everything is.
+///
+/// # Safety
+/// The set is valid.
+unsafe fn meant(set: *const sigset_t) -> u64 {
+    // SAFETY: as the caller promises; a set begins with the kernel's.
+    let bits = unsafe { set.cast::<u64>().read() };
+    let everything = bits.count_ones() >= EVERYTHING && preload::ticks_by_itself();
+    if everything { bits & !bit(libc::SIGPROF) } else { bits }
+}
+
+/// `pthread_sigmask` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // Nothing is hidden from what shall pass.
+    let read = |set: *const sigset_t| match how {
+        // SAFETY: as the host calls it; a set begins with the kernel's.
+        libc::SIG_UNBLOCK => unsafe { set.cast::<u64>().read() },
+        // SAFETY: as the host calls it.
+        _ => unsafe { meant(set) },
+    };
+    let bits = (!set.is_null()).then(|| read(set) & !OF_THE_LIBRARY);
+    let new = bits.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the address of the calling thread's errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    // SAFETY: as the host calls it.
+    let result = unsafe { kernel(libc::SYS_rt_sigprocmask, how as u64, new as u64, old as u64, SET_BYTES, 0, 0) };
+    if result == 0 {
+        return 0;
+    }
+    // SAFETY: as above. This function returns the error instead of setting errno.
+    unsafe { core::mem::replace(&mut *errno, before) }
+}
+
+/// `sigprocmask` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // SAFETY: as the host calls it.
+    let error = unsafe { pthread_sigmask(how, set, old) };
+    if error == 0 {
+        return 0;
+    }
+    // SAFETY: the address of the calling thread's errno.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+/// `signalfd` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signalfd(fd: c_int, set: *const sigset_t, flags: c_int) -> c_int {
+    // SAFETY: as the host calls it.
+    let bits = unsafe { meant(set) };
+    let bits = (&raw const bits) as u64;
+    // SAFETY: the kernel reads one set.
+    (unsafe { kernel(libc::SYS_signalfd4, fd as u64, bits, SET_BYTES, flags as u64, 0, 0) }) as c_int
+}
+
+/// Calls the C library's own function, which is a place of cancellation, with the set as it was meant.
+///
+/// Threads are unwound through it when they are cancelled. Rust that is compiled to abort on panic would end the process there, so it is assembly with plain unwind
+/// information.
+macro_rules! wait {
+    ($name:ident($($arg:ident: $type:ty),*), $text:literal, $failed:expr) => {
+        #[doc = concat!("`", stringify!($name), "` of the C library.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(set: *const sigset_t, $($arg: $type),*) -> c_int {
+            extern "C" fn prepare(set: *const sigset_t, to: *mut sigset_t) -> *mut c_void {
+                static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+                // SAFETY: as the host calls it; `to` is room for a set in the caller's frame, and begins with the kernel's set.
+                unsafe {
+                    to.write(set.read());
+                    to.cast::<u64>().write(meant(set));
+                }
+                next(&NEXT, $text)
+            }
+            naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 152",
+                ".cfi_def_cfa_offset 160",
+                "mov qword ptr [rsp + 128], rsi",
+                "mov qword ptr [rsp + 136], rdx",
+                "mov rsi, rsp",
+                "call {prepare}",
+                "mov r11, rax",
+                "mov eax, {failed}",
+                "test r11, r11",
+                "jz 2f",
+                "mov rdi, rsp",
+                "mov rsi, qword ptr [rsp + 128]",
+                "mov rdx, qword ptr [rsp + 136]",
+                "call r11",
+                "2:",
+                "add rsp, 152",
+                ".cfi_def_cfa_offset 8",
+                "ret",
+                ".cfi_endproc",
+                prepare = sym prepare,
+                failed = const $failed,
+            )
+        }
+    };
+}
+
+wait!(sigwait(signal: *mut c_int), c"sigwait", libc::EINVAL);
+wait!(sigwaitinfo(info: *mut libc::siginfo_t), c"sigwaitinfo", -1);
+wait!(sigtimedwait(info: *mut libc::siginfo_t, timeout: *const timespec), c"sigtimedwait", -1);

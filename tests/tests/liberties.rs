@@ -1,0 +1,51 @@
+//! Programs that take liberties with processes, threads, stacks and limits: they print and end the same when recorded, in every mode.
+
+use profile_recorder_tests::{folded, programs, scratch, text};
+use std::process::Command;
+
+#[test]
+fn programs_that_take_liberties_are_recorded_and_notice_nothing() {
+    let directory = scratch();
+    let program = programs::compile_c("liberties", directory.path());
+    let program = program.to_str().unwrap();
+    let profile = directory.path().join("p.folded");
+    let cases =
+        ["daemon", "shared", "clone", "smallest", "stack", "detached", "name", "locked", "signals", "memlock", "files"];
+    for case in cases {
+        let plain = Command::new(program).arg(case).output().unwrap();
+        assert_eq!((text(&plain.stdout).as_str(), plain.status.code()), ("ok\n", Some(3)), "{case}, alone");
+        for mode in ["allocs", "heap,cpu", "cpu"] {
+            let mut record = vec!["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap()];
+            if mode.contains("cpu") {
+                record.extend(["--hz", "997"]);
+            }
+            record.extend(["--", program, case]);
+            let recorded = programs::limited(&record).output().unwrap();
+            let (out, err) = (text(&recorded.stdout), text(&recorded.stderr));
+            let what = format!("{case}, mode {mode}");
+            assert_eq!((out.as_str(), err.as_str(), recorded.status.code()), ("ok\n", "", Some(3)), "{what}");
+            if mode == "allocs" {
+                assert!(folded::sum(&profile, ";work;malloc") >= 3000, "{what}");
+            }
+        }
+    }
+}
+
+/// The address sanitizer insists on being loaded first, and ends the program otherwise; it need not be.
+#[test]
+fn a_program_with_the_address_sanitizer_is_recorded_once_that_lets_others_before_it() {
+    let directory = scratch();
+    let (program, profile) = (directory.path().join("sanitized"), directory.path().join("p.folded"));
+    programs::gcc(Some("family.c"), &["-fsanitize=address", "-g", "-lpthread"], &program);
+    let program = program.to_str().unwrap();
+    let record = ["record", "--quiet", "--mode", "allocs", "-o", profile.to_str().unwrap(), "--", program];
+    let refused = programs::limited(&record).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("does not come first in initial library list"), "{}", text(&refused.stderr));
+    let options = "verify_asan_link_order=0:detect_leaks=0";
+    let plain = Command::new(program).env("ASAN_OPTIONS", options).output().unwrap();
+    let recorded = programs::limited(&record).env("ASAN_OPTIONS", options).output().unwrap();
+    assert_eq!(text(&recorded.stdout), text(&plain.stdout));
+    assert_eq!((text(&recorded.stderr), recorded.status.code()), (String::new(), plain.status.code()));
+    assert_eq!(folded::sum(&profile, ";main;calloc"), 900);
+}
