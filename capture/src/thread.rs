@@ -117,6 +117,10 @@ pub struct ThreadState {
     pub session: AtomicU32,
     /// Elapsed time that the next wall-clock tick of this thread stands for.
     pub pending_wall_ns: AtomicU64,
+    /// Of these, the time that it waited for a processor.
+    pub pending_runnable_ns: AtomicU64,
+    /// Slot of the CPU clock's baseline, where the sampler asked for a CPU sample because the thread has no timer; 0: it did not.
+    pub asked_cpu: AtomicU32,
     /// Leaf node of the last CPU sample, for the tail.
     pub last_node: AtomicU32,
     /// The thread's CPU timer plus one; 0: none.
@@ -267,6 +271,8 @@ fn register() -> Option<&'static ThreadState> {
     state.sampled_cpu_ns.store(0, Ordering::Relaxed);
     state.session.store(0, Ordering::Relaxed);
     state.pending_wall_ns.store(0, Ordering::Relaxed);
+    state.pending_runnable_ns.store(0, Ordering::Relaxed);
+    state.asked_cpu.store(0, Ordering::Relaxed);
     state.last_node.store(0, Ordering::Relaxed);
     state.timer.store(0, Ordering::Relaxed);
     state.labels.store(0, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use crate::error::{Error, warn};
 use crate::pending::reason;
 use layout::{CHUNK, DIRECTORY_OFFSET, View};
-use profile::store::{Decoded, StoreError, decode};
+use profile::store::{Decoded, StoreError, count_starts, decode};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
@@ -63,6 +63,7 @@ impl StoreDirectory {
             // The memory that it occupies is wanted for reading the next.
             let _ = std::fs::remove_file(&path);
         }
+        count_starts(&mut stores.decoded);
         stores
     }
 }

@@ -133,6 +133,8 @@ pub enum Truncated {
     FramePointerUnknown = 6,
     /// The handler ran on a stack with too little room left for a walk.
     NoRoom = 7,
+    /// Nobody looked at the thread while it was there: between two looks it ran, or blocked, and was elsewhere again.
+    BetweenLooks = 8,
 }
 
 impl Truncated {
@@ -146,6 +148,7 @@ impl Truncated {
             Self::TooDeep => "too deep",
             Self::FramePointerUnknown => "frame pointer unknown",
             Self::NoRoom => "no room on the signal stack",
+            Self::BetweenLooks => "between two looks",
         }
     }
 
@@ -158,6 +161,7 @@ impl Truncated {
             5 => Self::TooDeep,
             6 => Self::FramePointerUnknown,
             7 => Self::NoRoom,
+            8 => Self::BetweenLooks,
             _ => return None,
         })
     }
@@ -313,7 +317,7 @@ mod tests {
 
     #[test]
     fn every_pseudo_frame_survives_packing() {
-        let mut all = [Pseudo::State(State::OnCpu); 7 + Function::ALL.len() + 8 + 6];
+        let mut all = [Pseudo::State(State::OnCpu); 7 + Function::ALL.len() + 8 + 8];
         let mut n = 0;
         let mut add = |p| {
             all[n] = p;
@@ -328,7 +332,7 @@ mod tests {
         add(Pseudo::Labels(RecordId(u32::MAX)));
         Function::ALL.iter().for_each(|f| add(Pseudo::Function(*f)));
         Lost::ALL.iter().for_each(|l| add(Pseudo::Lost(*l)));
-        (1..=6).filter_map(Truncated::from_number).for_each(|t| add(Pseudo::Truncated(t)));
+        (1..=8).filter_map(Truncated::from_number).for_each(|t| add(Pseudo::Truncated(t)));
         assert_eq!(n, all.len());
         for pseudo in all {
             let frame = Frame::pseudo(pseudo);

@@ -158,8 +158,12 @@ record! {
         reserved: u32,
         /// 1 if the executable exports a `malloc` of its own: calls that it makes itself are not seen.
         own_malloc: u64,
+        /// CLOCK_PROCESS_CPUTIME_ID when recording began.
+        start_cpu_ns: u64,
+        /// The same clock at the last sign of the process, without what the recorder's own threads used; 0: not noted.
+        last_cpu_ns: u64,
         /// Reserved.
-        reserved2: [u64; 15],
+        reserved2: [u64; 13],
     }
 }
 

@@ -1,4 +1,4 @@
-//! The preload library: exported symbols and a constructor. Everything they do is in `profile_recorder`.
+//! The preload library: exported symbols, a constructor and a destructor. Everything they do is in `profile_recorder`.
 //!
 //! Each exported function is a few instructions that hand the caller's stack and frame pointer on as additional arguments, so that the walk begins in the
 //! caller itself, whatever the compiler does to the functions behind.
@@ -143,6 +143,38 @@ pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1
 pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};
 pub use signal::{sigaction, signal};
 pub use thread::pthread_create;
+
+/// `_exit` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(code: c_int) -> ! {
+    preload::process_ends();
+    loop {
+        // SAFETY: no memory is involved.
+        unsafe { filter::kernel(libc::SYS_exit_group, code as u64, 0, 0, 0, 0, 0) };
+    }
+}
+
+/// `_Exit` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
+    // SAFETY: the same function by another name.
+    unsafe { _exit(code) }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = {
+    extern "C" fn destruct() {
+        preload::process_ends();
+    }
+    destruct
+};
 
 #[used]
 #[unsafe(link_section = ".init_array")]

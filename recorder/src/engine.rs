@@ -104,7 +104,7 @@ fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<(
                 let timers = cpu::Timers::start(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
                 let _ = ready.send(timers.is_some());
                 if let Some(timers) = timers {
-                    sample_cpu(timers, &stop);
+                    sample_cpu(timers, period, &stop);
                 }
             }
             Engine::Wall => {
@@ -133,11 +133,19 @@ fn look_at_objects() {
     capture::modules::refresh_on_request();
 }
 
-fn sample_cpu(mut timers: cpu::Timers, stop: &AtomicBool) {
+fn sample_cpu(mut timers: cpu::Timers, period: Duration, stop: &AtomicBool) {
+    let mut rescanned = Instant::now();
     while !stop.load(Ordering::Acquire) {
-        std::thread::park_timeout(RESCAN);
-        timers.rescan();
-        look_at_objects();
+        let has_refused = timers.has_refused();
+        std::thread::park_timeout(if has_refused { RESCAN.min(period) } else { RESCAN });
+        if has_refused {
+            timers.ask();
+        }
+        if rescanned.elapsed() >= RESCAN {
+            rescanned = Instant::now();
+            timers.rescan();
+            look_at_objects();
+        }
     }
     timers.stop(&mut TREE.lock());
 }

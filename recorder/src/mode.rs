@@ -9,6 +9,8 @@ pub enum Mode {
     Cpu,
     /// Elapsed time of every thread, running or not.
     Wall,
+    /// Elapsed time of blocked threads alone.
+    OffCpu,
     /// Allocations made, freed or not.
     Allocs,
     /// Allocations still live.
@@ -17,13 +19,14 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Wall, Self::Allocs, Self::Heap];
+    pub const ALL: [Self; 5] = [Self::Cpu, Self::Wall, Self::OffCpu, Self::Allocs, Self::Heap];
 
     /// The name in `mode=`, `PROFILE_RECORDER_MODE` and the paths below `/debug/pprof/`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
             Self::Wall => "wall",
+            Self::OffCpu => "offcpu",
             Self::Allocs => "allocs",
             Self::Heap => "heap",
         }
@@ -36,7 +39,7 @@ impl Mode {
 
     /// Whether time is measured, so that a recording has a rate and always a duration.
     pub const fn is_time(self) -> bool {
-        matches!(self, Self::Cpu | Self::Wall)
+        matches!(self, Self::Cpu | Self::Wall | Self::OffCpu)
     }
 }
 

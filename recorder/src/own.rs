@@ -5,8 +5,10 @@
 //! The one system facility used here changes the signal mask of the calling thread and nothing else.
 #![allow(unsafe_code)]
 
-use capture::{syscall, thread};
+use crate::sampler::spent;
+use capture::{clock, syscall, thread};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::mem::MaybeUninit;
 
 /// Signals that an instruction of the thread itself raises; blocking them would turn a crash report into a silent kill.
@@ -20,7 +22,9 @@ struct Listed(u32);
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        OWN.lock().retain(|tid| *tid != self.0);
+        let mut own = OWN.lock();
+        spent::own_thread_ends(clock::thread_cpu_ns());
+        own.retain(|tid| *tid != self.0);
     }
 }
 
@@ -43,9 +47,16 @@ pub(crate) fn own_thread() {
     block_signals();
 }
 
-/// Whether a thread is the recorder's own.
-pub(crate) fn is_own(tid: u32) -> bool {
-    OWN.lock().contains(&tid)
+/// CPU time of the recorder's threads that run.
+pub(crate) fn cpu_ns() -> u64 {
+    OWN.lock().iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum()
+}
+
+/// Takes the recorder's own threads out of a list.
+pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
+    for tid in &*OWN.lock() {
+        listed.remove(tid);
+    }
 }
 
 fn block_signals() {

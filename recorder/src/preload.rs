@@ -113,6 +113,13 @@ pub fn constructor(real: Option<Sigaction>) {
     }
 }
 
+/// The process ends: it called `exit` or `_exit`.
+pub fn process_ends() {
+    if RECORDED.load(Ordering::Relaxed) {
+        timers::process_ends();
+    }
+}
+
 /// Whether threads shall be announced.
 pub fn records_threads() -> bool {
     RECORDED.load(Ordering::Relaxed)

@@ -5,7 +5,8 @@
 //! when to come again.
 
 use crate::engine::{self, Engine};
-use crate::{objects, snapshot, start};
+use crate::sampler::wall;
+use crate::{blocked, objects, snapshot, start};
 use profile::Profile;
 use profile::store::{Counters, Decoded};
 use std::sync::Arc;
@@ -69,7 +70,7 @@ pub(crate) fn record(request: &Request, cancel: &Cancel) -> Result<Profile, Sess
     prepare(start::DEFAULT_ALLOC_INTERVAL)?;
     objects::notice_changes();
     match request.mode {
-        Mode::Cpu | Mode::Wall => time(request, cancel),
+        Mode::Cpu | Mode::Wall | Mode::OffCpu => time(request, cancel),
         Mode::Allocs | Mode::Heap => allocations(request, cancel),
     }
 }
@@ -82,6 +83,8 @@ pub(crate) fn counters() -> Counters {
 fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     let window = Duration::from_secs_f64(request.seconds.unwrap_or(30.0));
     let engine = if request.mode == Mode::Cpu { Engine::Cpu } else { Engine::Wall };
+    // Blocked threads are looked at from outside: a client that asks for them alone has nobody sent a signal.
+    let _running_threads = (request.mode == Mode::Wall).then(wall::WithRunning::new);
     let running = engine::join(engine, request.hz, window)?;
     let of_mode = |decoded: Decoded| if engine == Engine::Cpu { decoded.cpu } else { decoded.wall };
     let before = take()?;
@@ -92,6 +95,9 @@ fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     let after = take()?;
     let started_ns = (before.start_unix_ns, before.duration_ns);
     let mut profile = difference(of_mode(after.decoded), of_mode(before.decoded), request)?;
+    if request.mode == Mode::OffCpu {
+        blocked::keep(&mut profile);
+    }
     profile.period = i64::from(1_000_000_000 / request.hz);
     profile.start_unix_ns = started_ns.0 + started_ns.1;
     profile.duration_ns = i64::try_from(window.as_nanos()).unwrap_or(i64::MAX);

@@ -1,6 +1,7 @@
 //! A consistent copy of the store as profiles; counting goes on.
 
-use crate::sampler::tasks;
+use crate::own;
+use crate::sampler::{spent, tasks};
 use capture::{clock, copy, region, thread};
 use profile::store::{self, Counters, Decoded};
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ fn bytes() -> Option<Vec<u8>> {
             state.rename(&name);
         }
     });
+    spent::note(own::cpu_ns());
     header.last_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     let mut bytes = vec![0; region::used_bytes()];
     let length = copy::copy(&mut bytes);

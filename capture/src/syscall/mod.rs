@@ -12,6 +12,8 @@ pub use x86_64::{number, syscall};
 
 /// A way to change the signal mask that does not exist.
 const NO_SUCH_OPERATION: usize = 0x7fff;
+/// The operation of `rt_sigprocmask` that replaces the mask.
+const SET_MASK: usize = 2;
 const POPULATE_WRITE: usize = 23;
 const PR_GET_NAME: usize = 16;
 
@@ -246,6 +248,20 @@ pub fn is_readable(address: u64) -> bool {
     let result =
         check(unsafe { syscall(number::RT_SIGPROCMASK, [NO_SUCH_OPERATION, (address & !7) as usize, 0, 8, 0, 0]) });
     result == Err(Errno::INVAL)
+}
+
+/// Signals that wait for the calling thread, blocked ones among them, a bit each. None if the kernel does not tell.
+pub fn pending_signals() -> u64 {
+    let mut pending = 0_u64;
+    // SAFETY: the kernel writes one set of eight bytes.
+    unsafe { syscall(number::RT_SIGPENDING, [&raw mut pending as usize, 8, 0, 0, 0, 0]) };
+    pending
+}
+
+/// Sets the calling thread's mask of signals.
+pub fn set_signal_mask(bits: u64) {
+    // SAFETY: the kernel reads one set of eight bytes.
+    unsafe { syscall(number::RT_SIGPROCMASK, [SET_MASK, &raw const bits as usize, 0, 8, 0, 0]) };
 }
 
 /// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read, 0 if nothing is there. An error: the kernel refuses to copy.

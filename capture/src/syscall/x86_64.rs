@@ -63,6 +63,7 @@ pub mod number {
     pub const FTRUNCATE: usize = 77;
     pub const GETRLIMIT: usize = 97;
     pub const GETPPID: usize = 110;
+    pub const RT_SIGPENDING: usize = 127;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const GETDENTS64: usize = 217;

@@ -4,6 +4,7 @@ mod chosen;
 mod nodes;
 mod profiles;
 mod syscalls;
+mod unsampled;
 
 use crate::Profile;
 use crate::mapping::file_name;
@@ -12,6 +13,7 @@ use std::fmt;
 
 pub use chosen::chosen;
 pub use layout::BadStore as StoreError;
+pub use unsampled::count_starts;
 
 /// What the store of one process holds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +32,10 @@ pub struct Decoded {
     pub start_unix_ns: i64,
     /// From then to the last sign of the process, in nanoseconds.
     pub duration_ns: i64,
+    /// The process's CPU clock when recording began, in nanoseconds.
+    pub start_cpu_ns: u64,
+    /// The same clock at the last sign of the process; 0 if it was not noted.
+    pub last_cpu_ns: u64,
     /// Exact counters of the allocation functions.
     pub counts: Counts,
     /// Live memory, if it was accounted for.
@@ -153,6 +159,8 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, StoreError> {
         ended: header.ended != 0,
         start_unix_ns: saturate(header.start_realtime_ns),
         duration_ns: saturate(elapsed),
+        start_cpu_ns: header.start_cpu_ns,
+        last_cpu_ns: header.last_cpu_ns,
         counts: counts(&view, &header),
         live: live(&view, &header),
         lost: losses(&header),

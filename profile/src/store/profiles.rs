@@ -1,7 +1,7 @@
 //! The values of a store, as profiles.
 
 use super::nodes::{Modules, Nodes, Place, lost_frame};
-use super::{Decoded, saturate, text_of};
+use super::{Decoded, saturate, text_of, unsampled};
 use crate::{Event, Label, Profile, Sample, SampleType, StackId, Stacks, Thread, ThreadId};
 use layout::{
     AllocValuesFields, HeaderFields, Lost, NodeFields, OBJECTS_FRACTION_BITS, RecordId, Root, ThreadFields,
@@ -31,6 +31,7 @@ pub(super) fn add(view: &View<'_>, header: &HeaderFields, decoded: &mut Decoded)
     };
     building.values();
     building.lost(decoded);
+    building.unsampled(header, decoded);
     let events = building.events(header);
     for (root, recorded) in [
         (Root::Allocs, decoded.records_allocations()),
@@ -159,6 +160,21 @@ impl Building<'_> {
             let count =
                 if root == Root::Allocs { loss.events.saturating_mul(1 << OBJECTS_FRACTION_BITS) } else { loss.events };
             self.trees[root as usize].add((stack, None, Rc::from([])), [count, loss.weight, 0, 0, 0]);
+        }
+    }
+
+    /// CPU time of the process that no sample explains, as a sample of its own.
+    fn unsampled(&mut self, header: &HeaderFields, decoded: &Decoded) {
+        if decoded.modes & modes::CPU == 0 || header.last_cpu_ns == 0 {
+            return;
+        }
+        let spent = header.last_cpu_ns.saturating_sub(header.start_cpu_ns);
+        let tree = &mut self.trees[Root::Cpu as usize];
+        let sampled = tree.order.iter().fold(0_u64, |sum, (_, [_, nanos, ..])| sum.saturating_add(*nanos));
+        let left = spent.saturating_sub(sampled);
+        if left != 0 {
+            let stack = self.nodes.stacks[Root::Cpu as usize].intern([unsampled::frame()]);
+            tree.add((stack, None, Rc::from([])), [0, left, 0, 0, 0]);
         }
     }
 

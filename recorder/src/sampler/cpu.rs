@@ -1,11 +1,15 @@
-//! CPU sessions in a running process: a timer for each thread, started from outside.
+//! CPU sessions in a running process: a timer for each thread.
+//!
+//! A thread that begins during a session starts its own when it is registered, at its first allocation; all others are found in the list of threads. A thread that can have no timer
+//! (RLIMIT_SIGPENDING is used up) is sent a tick whenever its CPU clock moved on by a period.
 
-use super::{handler, tasks};
-use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
+use super::{handler, tasks, timers};
+use capture::region;
+use capture::syscall::{CpuTimer, clock_ns, queue_signal, thread_cpu_clock};
+use capture::thread::{self, ThreadState};
 use capture::tree::Tree;
-use capture::{region, thread};
 use layout::{Lost, RecordId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 /// The timers of a session.
@@ -14,12 +18,19 @@ pub(crate) struct Timers {
     running: HashMap<u32, Armed>,
     free: Vec<usize>,
     /// Threads for which no timer could be made.
-    refused: HashSet<u32>,
+    refused: HashMap<u32, Refused>,
 }
 
 struct Armed {
     timer: CpuTimer,
     slot: usize,
+}
+
+/// A thread without a timer.
+struct Refused {
+    slot: usize,
+    /// CPU clock when it was sent a tick last.
+    cpu_ns: u64,
 }
 
 impl Timers {
@@ -32,47 +43,87 @@ impl Timers {
         capture::modules::refresh();
         capture::modules::prepare_for_handlers();
         handler::arm_cpu(true);
+        handler::expect_bare_signals(true);
         let free = (1..handler::SLOTS).rev().collect();
-        let mut timers = Self { period_ns, running: HashMap::new(), free, refused: HashSet::new() };
+        let mut timers = Self { period_ns, running: HashMap::new(), free, refused: HashMap::new() };
         timers.rescan();
+        timers::arm_new_threads(period_ns);
         Some(timers)
     }
 
     /// Finds threads that began or ended since.
     pub(crate) fn rescan(&mut self) {
-        let listed: HashSet<u32> = tasks::list().into_iter().collect();
+        let listed = tasks::list();
+        let free = &mut self.free;
         self.running.retain(|tid, armed| {
             let alive = listed.contains(tid);
             if !alive {
                 armed.timer.delete();
-                self.free.push(armed.slot);
+                free.push(armed.slot);
             }
             alive
         });
-        self.refused.retain(|tid| listed.contains(tid));
+        self.refused.retain(|tid, refused| {
+            let alive = listed.contains(tid);
+            if !alive {
+                free.push(refused.slot);
+            }
+            alive
+        });
+        let by_themselves = timers::armed_by_themselves();
         for tid in listed {
-            if self.running.contains_key(&tid) || self.refused.contains(&tid) {
+            let known = self.running.contains_key(&tid) || self.refused.contains_key(&tid);
+            if !known && !by_themselves.contains(&tid) {
+                self.arm(tid);
+            }
+        }
+    }
+
+    fn arm(&mut self, tid: u32) {
+        let Some(slot) = self.free.pop() else {
+            return region::lose(Lost::NoTimer, 1, 0);
+        };
+        let cpu_ns = clock_ns(thread_cpu_clock(tid));
+        handler::set_baseline(slot, cpu_ns);
+        let first = timers::first_tick(self.period_ns, tid, cpu_ns);
+        match CpuTimer::start(tid, handler::SIGNAL, handler::value(slot), first, self.period_ns) {
+            Ok(timer) => {
+                self.running.insert(tid, Armed { timer, slot });
+            }
+            Err(_) => {
+                self.refused.insert(tid, Refused { slot, cpu_ns });
+            }
+        }
+    }
+
+    /// Whether there are threads without a timer, which [`Timers::ask`] is for.
+    pub(crate) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Sends a tick to each thread without a timer that ran for a period since the last one.
+    pub(crate) fn ask(&mut self) {
+        let states = registered();
+        for (tid, refused) in &mut self.refused {
+            let cpu_ns = clock_ns(thread_cpu_clock(*tid));
+            if cpu_ns.saturating_sub(refused.cpu_ns) < self.period_ns {
                 continue;
             }
-            let Some(slot) = self.free.pop() else { return };
-            handler::set_baseline(slot, clock_ns(thread_cpu_clock(tid)));
-            match CpuTimer::start(tid, handler::SIGNAL, handler::value(slot), self.period_ns, self.period_ns) {
-                Ok(timer) => {
-                    self.running.insert(tid, Armed { timer, slot });
-                }
-                Err(_) => {
-                    self.free.push(slot);
-                    self.refused.insert(tid);
-                    region::lose(Lost::NoTimer, 1, 0);
-                }
+            refused.cpu_ns = cpu_ns;
+            if let Some(state) = states.get(tid) {
+                state.asked_cpu.store(refused.slot as u32, Ordering::Release);
             }
+            // Without a state, this signal registers the thread if it comes with its value; what it used until the next is that one's.
+            let _ = queue_signal(*tid, handler::SIGNAL, handler::value(refused.slot));
         }
     }
 
     /// Ends all timers, and gives each thread's CPU time since its last sample to the stack of that sample.
     pub(crate) fn stop(self, tree: &mut Tree) {
         self.running.values().for_each(|armed| armed.timer.delete());
+        timers::disarm_new_threads();
         handler::arm_cpu(false);
+        handler::expect_bare_signals(false);
         let session = handler::session();
         thread::each(|state| {
             let last = RecordId(state.last_node.load(Ordering::Relaxed));
@@ -86,4 +137,13 @@ impl Timers {
             }
         });
     }
+}
+
+/// Threads that are registered.
+fn registered() -> HashMap<u32, &'static ThreadState> {
+    let mut states = HashMap::new();
+    thread::each(|state| {
+        states.insert(state.tid(), state);
+    });
+    states
 }

@@ -2,19 +2,22 @@
 //!
 //! Called from: the kernel, on the thread that a CPU timer belongs to, with the signal itself masked. May: read clocks by raw system calls, walk the thread's stack,
 //! write the thread's own part of the store. May not: allocate, lock, call libc, panic, touch errno (raw system calls do not).
-//! Signals that are not ours go to the handler that was there before; a stray one without such a handler is ignored.
+//! Signals that are not ours go to the handler that was there before; a stray one without such a handler is ignored. All signals that can wait do so while the handler runs: it then
+//! knows whether a call that was broken off was broken off by it alone ([`super::resume`]).
 //!
 //! # Safety
 //! The context that the kernel hands over is that of the interrupted thread; the thread's `handler` recording is used here alone, and in
 //! [`super::timers`] while the signal is blocked.
 #![allow(unsafe_code)]
 
+use super::resume::{self, Call};
+use super::spent;
 use capture::modules::All;
 use capture::probed::Probed;
 use capture::rules::InHandler;
 use capture::stack::Bounds;
 use capture::thread::{self, Current, ThreadState};
-use capture::{clock, region, walk};
+use capture::{clock, region, syscall, walk};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use layout::{Frame, Lost, Pseudo, RecordId, Root, State};
 use unwind::FrameAddress;
@@ -71,7 +74,10 @@ pub(crate) fn install() -> bool {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = tick as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | if UNOPTIMIZED { 0 } else { libc::SA_ONSTACK };
-        libc::sigemptyset(&mut action.sa_mask);
+        libc::sigfillset(&mut action.sa_mask);
+        for signal in SYNCHRONOUS {
+            libc::sigdelset(&mut action.sa_mask, signal);
+        }
         let mut previous: libc::sigaction = core::mem::zeroed();
         if real_sigaction()(SIGNAL, &action, &mut previous) != 0 {
             return false;
@@ -81,6 +87,10 @@ pub(crate) fn install() -> bool {
     INSTALLED.store(true, Ordering::Release);
     true
 }
+
+/// Signals that an instruction raises: where they are blocked, the kernel ends the process.
+const SYNCHRONOUS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Whether our handler is there; the kernel keeps it from then on.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -129,7 +139,7 @@ pub(crate) unsafe fn foreign_sigaction(
 
 /// Whether the application has a handler of its own for our signal.
 pub(crate) fn is_shared() -> bool {
-    !matches!(foreign::get().sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+    foreign::is_handled()
 }
 
 mod foreign {
@@ -156,6 +166,11 @@ mod foreign {
         // SAFETY: not the place that readers are sent to.
         unsafe { (&raw mut (*RING.0.get())[place % PLACES]).write(Some(*action)) };
         NEWEST.store(place, Ordering::Release);
+    }
+
+    /// Whether there is a function to call.
+    pub(super) fn is_handled() -> bool {
+        !matches!(get().sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
     }
 
     pub(super) fn get() -> libc::sigaction {
@@ -189,29 +204,94 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
     // SAFETY: the kernel passes the interrupted context.
     let interrupted = unsafe { Interrupted::read(context) };
-    if code == libc::SI_TIMER && value >> 32 == MAGIC {
-        if CPU.load(Ordering::Acquire)
-            && let Current::Known(thread) = thread::current_in_handler()
-        {
-            let weight = weigh(thread, value & 0xffff_ffff);
-            record(thread, &interrupted, Root::Cpu, None, weight);
+    if is_ours(code, value) {
+        if let Current::Known(thread) = thread::current_in_handler() {
+            take(thread, &interrupted, (code == libc::SI_TIMER).then_some(value & 0xffff_ffff));
         }
-        return;
+    } else if foreign::is_handled() {
+        // SAFETY: as the kernel called us.
+        return unsafe { chain(signal, info, context) };
     }
-    if code == libc::SI_QUEUE && value >> 32 == MAGIC {
-        if WALL.load(Ordering::Acquire)
-            && let Current::Known(thread) = thread::current_in_handler()
-        {
-            let weight = thread.pending_wall_ns.swap(0, Ordering::AcqRel);
-            if weight != 0 {
-                let state = Frame::pseudo(Pseudo::State(State::OnCpu));
-                record(thread, &interrupted, Root::Wall, Some(state), weight);
+    // Its default would end the process: the recorder took the signal, so a stray one is ignored.
+    // SAFETY: the kernel passes the interrupted context.
+    unsafe { go_on(context) };
+}
+
+/// Whether a signal with this code and value is a tick.
+fn is_ours(code: i32, value: usize) -> bool {
+    match code {
+        libc::SI_TIMER | libc::SI_QUEUE => value >> 32 == MAGIC,
+        // Where the user's share of waiting signals (RLIMIT_SIGPENDING) is used up, the kernel sends a signal without what belongs to it: nobody sent it, by its account.
+        libc::SI_USER => value == 0 && ASKED.load(Ordering::Acquire) != 0 && was_asked(),
+        _ => false,
+    }
+}
+
+/// Signals that were sent and may have come without their value.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the calling thread owes the sampler an answer.
+fn was_asked() -> bool {
+    let Current::Known(thread) = thread::current_in_handler() else { return false };
+    thread.pending_wall_ns.load(Ordering::Acquire) != 0 || thread.asked_cpu.load(Ordering::Acquire) != 0
+}
+
+/// A signal to a thread that is to answer may come without its value from now on, or (false) no longer.
+#[cfg(feature = "server")]
+pub(crate) fn expect_bare_signals(expected: bool) {
+    if expected {
+        ASKED.fetch_add(1, Ordering::AcqRel);
+    } else {
+        ASKED.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Records a tick: of a timer of CPU time with this slot, or one that the sampler sent.
+fn take(thread: &'static ThreadState, interrupted: &Interrupted, timer: Option<usize>) {
+    let asked = thread.asked_cpu.swap(0, Ordering::AcqRel) as usize;
+    if let Some(slot) = timer.or((asked != 0).then_some(asked))
+        && CPU.load(Ordering::Acquire)
+    {
+        if slot != 0 {
+            super::timers::give_up_own(thread);
+        }
+        let weight = weigh(thread, slot);
+        record(thread, interrupted, Root::Cpu, [None, None], [weight, 0]);
+    }
+    if timer.is_none() && WALL.load(Ordering::Acquire) {
+        let waited = thread.pending_runnable_ns.swap(0, Ordering::AcqRel);
+        let ran = thread.pending_wall_ns.swap(0, Ordering::AcqRel).saturating_sub(waited);
+        let [on_cpu, runnable] = [State::OnCpu, State::Runnable].map(|state| Some(Frame::pseudo(Pseudo::State(state))));
+        if ran != 0 || waited != 0 {
+            record(thread, interrupted, Root::Wall, [on_cpu, runnable], [ran, waited]);
+        }
+    }
+}
+
+/// Has the thread make the call again that the tick broke off.
+///
+/// # Safety
+/// `context` is what the kernel passed to a handler.
+unsafe fn go_on(context: *mut libc::c_void) {
+    // SAFETY: the kernel's context of a signal is a ucontext, which it takes back when the handler returns.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let mask = mask_of(context);
+    let registers = &mut context.uc_mcontext.gregs;
+    let of = |index: i32| registers.get(index as usize).copied().unwrap_or(0) as u64;
+    let at = Call { pc: of(libc::REG_RIP), rax: of(libc::REG_RAX) };
+    if let Some(call) = resume::resumed(at, mask) {
+        for (index, value) in [(libc::REG_RIP, call.pc), (libc::REG_RAX, call.rax)] {
+            if let Some(register) = registers.get_mut(index as usize) {
+                *register = value as i64;
             }
         }
-        return;
     }
-    // SAFETY: as the kernel called us.
-    unsafe { chain(signal, info, context) };
+}
+
+/// Signals that the interrupted thread blocks; the kernel's sets are the first 64 bits of the C library's.
+fn mask_of(context: &libc::ucontext_t) -> u64 {
+    // SAFETY: a set has at least eight bytes.
+    unsafe { (&raw const context.uc_sigmask).cast::<u64>().read() }
 }
 
 /// The kernel's places of the registers, by DWARF's numbers.
@@ -294,10 +374,18 @@ fn weigh(thread: &ThreadState, slot: usize) -> u64 {
     now.saturating_sub(before)
 }
 
-fn record(thread: &'static ThreadState, interrupted: &Interrupted, root: Root, leaf: Option<Frame>, weight_ns: u64) {
+/// Enters the stack once, and gives each weight to the state at its place in `states`, or without states the first to the stack itself.
+fn record(
+    thread: &'static ThreadState,
+    interrupted: &Interrupted,
+    root: Root,
+    states: [Option<Frame>; 2],
+    weights_ns: [u64; 2],
+) {
     // SAFETY: in the handler, its signal is masked.
     let (recording, kept) = unsafe { thread.handler() };
     let (registers, room) = (interrupted.registers, interrupted.room(thread));
+    let [first, _] = states;
     let place = if room < ROOM_TO_WALK {
         walk::capture_leaf(recording, registers.pc);
         walk::intern(recording, root, thread.record_id())
@@ -311,22 +399,32 @@ fn record(thread: &'static ThreadState, interrupted: &Interrupted, root: Root, l
         };
         let place = (stack, thread.record_id(), root);
         let at = FrameAddress::Instruction(registers.pc);
-        kept.capture::<InHandler>(recording, place, (at, registers, all), leaf)
+        kept.capture::<InHandler>(recording, place, (at, registers, all), first)
     };
-    let place = match leaf {
-        Some(leaf) => place.and_then(|place| recording.tree.child(place, leaf)),
-        None => place,
-    };
-    let node = place.map(|place| place.node());
-    let Some(node) = node.filter(|node| recording.tree.add_time(*node, 1, weight_ns)) else {
-        region::lose(Lost::TimeStoreFull, 1, weight_ns);
-        return;
-    };
-    if root == Root::Cpu {
-        thread.last_node.store(node.0, Ordering::Relaxed);
-        account(thread, weight_ns);
+    for ((state, weight_ns), number) in states.into_iter().zip(weights_ns).zip(0..) {
+        if number != 0 && weight_ns == 0 || (first.is_some() && weight_ns == 0) {
+            continue;
+        }
+        let place = match state {
+            Some(state) => place.and_then(|place| recording.tree.child(place, state)),
+            None => place,
+        };
+        // A look is one sample, whatever states it shows.
+        let samples = u64::from(number == 0 || weights_ns.first() == Some(&0));
+        let node = place.map(|place| place.node());
+        let Some(node) = node.filter(|node| recording.tree.add_time(*node, samples, weight_ns)) else {
+            region::lose(Lost::TimeStoreFull, samples, weight_ns);
+            continue;
+        };
+        if root == Root::Cpu {
+            thread.last_node.store(node.0, Ordering::Relaxed);
+            account(thread, weight_ns);
+        }
+        super::log(&mut recording.log, thread.record_id(), thread.tid(), node, weight_ns);
     }
-    super::log(&mut recording.log, thread.record_id(), thread.tid(), node, weight_ns);
+    if root == Root::Cpu && super::timers::is_self_arming() {
+        spent::note_now_and_then();
+    }
 }
 
 /// Notes how much of the thread's CPU time samples explain.
@@ -346,15 +444,20 @@ pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns
     account(thread, weight_ns);
 }
 
-/// Gives a signal that is not ours to whoever was there before.
+/// Gives a signal that is not ours to the application's handler, with the signals blocked that it asked for.
 unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = foreign::get();
     if previous.sa_flags & libc::SA_RESETHAND != 0 {
         // SAFETY: zeroed is a valid `sigaction`, that of the default.
         foreign::set(&unsafe { core::mem::zeroed() });
     }
+    // SAFETY: the kernel's context of a signal is a ucontext; a set has at least eight bytes.
+    let asked =
+        unsafe { mask_of(&*context.cast::<libc::ucontext_t>()) | (&raw const previous.sa_mask).cast::<u64>().read() };
+    let own = if previous.sa_flags & libc::SA_NODEFER == 0 { 1 << (signal - 1) } else { 0 };
+    // What the kernel sets again when we return.
+    syscall::set_signal_mask(asked | own);
     match previous.sa_sigaction {
-        // Its default would end the process: the recorder took the signal, so a stray one is ignored.
         libc::SIG_DFL | libc::SIG_IGN => {}
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: the application installed a function of this type.

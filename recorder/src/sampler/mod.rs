@@ -7,6 +7,10 @@ pub(crate) mod handler;
 mod outside;
 #[cfg(feature = "server")]
 mod prologue;
+mod resume;
+pub(crate) mod spent;
+#[cfg(feature = "server")]
+mod status;
 #[cfg(feature = "server")]
 pub(crate) mod tasks;
 pub(crate) mod timers;

@@ -5,7 +5,7 @@
 //! instructions, or else the stack ends with that reason.
 
 use super::prologue;
-use super::wall::Blocked;
+use super::status::Blocked;
 use capture::modules::{self, Found};
 use capture::syscall::copy_memory;
 use capture::thread::Recording;

@@ -1,15 +1,74 @@
 //! The threads of this process, as the kernel lists them.
 
 use crate::own;
+use capture::clock;
+use capture::syscall::File;
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 
 /// Thread ids of every thread but the recorder's own.
-pub(crate) fn list() -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|tid| !own::is_own(*tid))
-        .collect()
+pub(crate) fn list() -> HashSet<u32> {
+    let mut listed = HashSet::new();
+    let Ok(directory) = File::open(b"/proc/self/task\0", File::READ) else { return listed };
+    // Many entries at a time: with a thousand threads this is what listing costs.
+    let mut buffer = vec![0; 32 << 10];
+    while let Ok(read) = directory.read_directory(&mut buffer)
+        && read != 0
+    {
+        let mut entries = buffer.get(..read).unwrap_or_default();
+        // struct linux_dirent64: inode, offset, length of the entry (16 bits), type (8 bits), name up to a zero byte.
+        while let Some(length) = entries.get(16..18).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes) {
+            let Some((entry, rest)) = entries.split_at_checked(usize::from(length).max(19)) else { break };
+            let name = entry.get(19..).and_then(|name| name.split(|byte| *byte == 0).next());
+            listed.extend(name.and_then(|name| str::from_utf8(name).ok()?.parse::<u32>().ok()));
+            entries = rest;
+        }
+    }
+    own::remove_from(&mut listed);
+    listed
+}
+
+/// Lists the threads when there may be others, and not so often that listing many takes much time.
+pub(crate) struct Listing {
+    /// Number of threads, the recorder's own among them, when they were listed.
+    threads: u64,
+    listed_ns: u64,
+    /// How long to wait until they are listed again: with and without a change of their number.
+    pauses_ns: [u64; 2],
+}
+
+/// So many times as long as listing takes, at most this part of a processor.
+const PART: u64 = 200;
+
+impl Listing {
+    pub(crate) fn new() -> Self {
+        Self { threads: u64::MAX, listed_ns: 0, pauses_ns: [0; 2] }
+    }
+
+    /// The threads, if they shall be looked through now.
+    pub(crate) fn changed(&mut self, now: u64) -> Option<HashSet<u32>> {
+        const SELDOM_NS: u64 = 500_000_000;
+        let threads = number();
+        let [if_changed, if_not] = self.pauses_ns;
+        let pause = if threads == self.threads { if_not } else { if_changed };
+        if now.saturating_sub(self.listed_ns) < pause {
+            return None;
+        }
+        let begun = clock::thread_cpu_ns();
+        let listed = list();
+        let took = clock::thread_cpu_ns().saturating_sub(begun);
+        *self = Self { threads, listed_ns: now, pauses_ns: [took * PART / 4, (took * PART).min(SELDOM_NS * 8)] };
+        // With few threads listing costs no more than asking for their number, and one that takes another's place is found at once.
+        if took < 100_000 {
+            self.pauses_ns = [0, took * PART / 10];
+        }
+        Some(listed)
+    }
+}
+
+/// Number of threads: the links of the directory that lists them, less two.
+fn number() -> u64 {
+    std::fs::metadata("/proc/self/task").map_or(0, |directory| directory.nlink())
 }
 
 /// A thread's name.
@@ -17,4 +76,31 @@ pub(crate) fn name(tid: u32) -> Vec<u8> {
     let mut name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
     name.pop_if(|last| *last == b'\n');
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_is_listed() {
+        let (stop, wait) = std::sync::mpsc::channel::<()>();
+        let (sender, tids) = std::sync::mpsc::channel();
+        let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+        let threads: Vec<_> = (0..300)
+            .map(|_| {
+                let (sender, wait) = (sender.clone(), wait.clone());
+                std::thread::spawn(move || {
+                    sender.send(capture::syscall::gettid()).unwrap();
+                    let _ = wait.lock().unwrap().recv();
+                })
+            })
+            .collect();
+        let running: HashSet<u32> = tids.iter().take(300).collect();
+        let listed = list();
+        assert!(running.is_subset(&listed), "{} of {}", running.intersection(&listed).count(), running.len());
+        assert!(listed.contains(&std::process::id()));
+        drop(stop);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
 }

@@ -7,17 +7,19 @@
 //! A thread's `handler` recording is used outside its handler only while the signal is blocked on that thread.
 #![allow(unsafe_code)]
 
-use super::handler;
+use super::{handler, spent};
 use alloc_hook::thread_end;
 use capture::syscall::CpuTimer;
 use capture::thread::{self, ThreadState};
-use capture::{clock, region};
+use capture::{clock, region, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
 /// Whether each thread arms itself when it is registered.
 static SELF_ARM: AtomicBool = AtomicBool::new(false);
 static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
+/// The same during a session in a running process: threads that are registered then start their own timers, at this period; 0: they do not.
+static SESSION_PERIOD_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Records the CPU time of every thread from now on, one tick every `period_ns` of CPU time. For a process that is recorded from its start.
 pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
@@ -31,7 +33,7 @@ pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
     SELF_ARM.store(true, Ordering::Release);
     // The calling thread may be registered already; then it is armed here.
     if let thread::Current::Known(thread) = thread::current() {
-        arm_self(thread);
+        arm_self(thread, period_ns);
     }
     true
 }
@@ -46,8 +48,58 @@ pub(crate) fn set_up_exit_hook() {
 pub(crate) fn thread_registered(thread: &'static ThreadState) {
     thread_end::watch(thread);
     if SELF_ARM.load(Ordering::Acquire) {
-        arm_self(thread);
+        arm_self(thread, PERIOD_NS.load(Ordering::Relaxed));
+        return;
     }
+    let period_ns = SESSION_PERIOD_NS.load(Ordering::Acquire);
+    // One that was there before the session is in its list, and has a timer.
+    if period_ns != 0 && clock::thread_cpu_ns() < period_ns {
+        arm_self(thread, period_ns);
+    }
+}
+
+/// Has threads that are registered from now on start their own timers, for a session.
+#[cfg(feature = "server")]
+pub(crate) fn arm_new_threads(period_ns: u64) {
+    SESSION_PERIOD_NS.store(period_ns, Ordering::Release);
+}
+
+/// Ends the timers that threads started themselves in a session.
+#[cfg(feature = "server")]
+pub(crate) fn disarm_new_threads() {
+    SESSION_PERIOD_NS.store(0, Ordering::Release);
+    thread::each(disarm);
+}
+
+/// Threads that have timers of their own.
+#[cfg(feature = "server")]
+pub(crate) fn armed_by_themselves() -> std::collections::HashSet<u32> {
+    let mut armed = std::collections::HashSet::new();
+    thread::each(|thread| {
+        if thread.timer.load(Ordering::Relaxed) != 0 {
+            armed.insert(thread.tid());
+        }
+    });
+    armed
+}
+
+/// A tick of a timer from the list came to a thread that has one of its own: it was registered only now, by this tick or in an allocation. One timer is enough.
+pub(super) fn give_up_own(thread: &ThreadState) {
+    if !is_self_arming() && thread.timer.load(Ordering::Relaxed) != 0 {
+        disarm(thread);
+        if RecordId(thread.last_node.load(Ordering::Relaxed)).is_none() {
+            // What it used before is known from the list.
+            thread.session.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// When a thread's first tick comes, of its CPU time: anywhere in a period, so that a thread that lives shorter than one is found as often as its share of it says.
+pub(crate) fn first_tick(period_ns: u64, tid: u32, cpu_ns: u64) -> u64 {
+    let mixed = (u64::from(tid) << 32 ^ cpu_ns ^ clock::monotonic_ns()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;
+    // The upper half of a product of two halves: in 0 to period.
+    (mixed.wrapping_mul(period_ns.min(u64::from(u32::MAX))) >> 32).max(1)
 }
 
 /// Whether every thread arms itself.
@@ -61,14 +113,15 @@ pub(crate) fn self_armed_period_ns() -> Option<u64> {
     SELF_ARM.load(Ordering::Acquire).then(|| PERIOD_NS.load(Ordering::Relaxed))
 }
 
-fn arm_self(thread: &'static ThreadState) {
+fn arm_self(thread: &'static ThreadState, period: u64) {
     if thread.timer.load(Ordering::Relaxed) != 0 {
         return;
     }
-    thread.sampled_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
+    let cpu_ns = clock::thread_cpu_ns();
+    thread.sampled_cpu_ns.store(cpu_ns, Ordering::Relaxed);
     thread.session.store(handler::session(), Ordering::Relaxed);
-    let period = PERIOD_NS.load(Ordering::Relaxed);
-    match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::value(0), period, period) {
+    let first = first_tick(period, thread.tid(), cpu_ns);
+    match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::value(0), first, period) {
         Ok(timer) => thread.timer.store(timer.id() + 1, Ordering::Relaxed),
         Err(_) => region::lose(Lost::NoTimer, 1, 0),
     }
@@ -79,6 +132,10 @@ fn thread_ends(thread: &'static ThreadState) {
     let blocked = BlockedSignal::new();
     disarm(thread);
     flush_tail(thread);
+    if is_self_arming() {
+        // The thread's clock goes with it, the process's keeps what it had.
+        spent::note(0);
+    }
     thread::retire_current();
     drop(blocked);
 }
@@ -91,7 +148,8 @@ fn disarm(thread: &ThreadState) {
 
 /// Gives the CPU time since the calling thread's last sample to the stack of that sample.
 fn flush_tail(thread: &'static ThreadState) {
-    if !handler::is_cpu_armed() {
+    // What was noted in an earlier session means nothing in this one.
+    if !handler::is_cpu_armed() || thread.session.load(Ordering::Relaxed) != handler::session() {
         return;
     }
     let now = clock::thread_cpu_ns();
@@ -100,6 +158,20 @@ fn flush_tail(thread: &'static ThreadState) {
     if !last.is_none() && tail > 0 {
         handler::enter_tail(thread, last, tail);
     }
+}
+
+/// The process ends in an orderly way: what is known of its CPU time is noted, for whoever reads the store. Called on the thread that ends it.
+pub(crate) fn process_ends() {
+    // Not in a child that shares its parent's memory (vfork): the parent goes on.
+    if !is_self_arming() || region::header().is_none_or(|h| h.pid.load(Ordering::Relaxed) != syscall::getpid()) {
+        return;
+    }
+    if let thread::Current::Known(thread) = thread::current() {
+        let blocked = BlockedSignal::new();
+        flush_tail(thread);
+        drop(blocked);
+    }
+    spent::note(0);
 }
 
 /// The tick signal, blocked on the calling thread until dropped.

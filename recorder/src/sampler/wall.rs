@@ -1,54 +1,112 @@
 //! Wall-clock sessions: every thread is looked at on every tick, and the elapsed time since the last look goes to the stack it is at.
 //!
-//! A thread whose CPU clock and system call did not change is where it was: counted, not disturbed. A thread that blocks in a system call is walked from
-//! outside. Only a thread that runs gets a signal, and takes its stack itself.
+//! A thread whose CPU clock did not change has not run, so it is where it was: counted, not disturbed. A thread that blocks in a system call is walked from outside. Only a thread that
+//! runs gets a signal, and takes its stack itself.
+//!
+//! # What a look stands for
+//! The kernel tells how much of the elapsed time the thread was on a processor (its CPU clock) and how much it waited for one (`schedstat`); the rest it was blocked. Each part goes to the
+//! stack that the thread has in that state: now, or at the next look that finds it there. So a thread's values sum to the elapsed time, and those on the CPU to its CPU time, at any rate.
+//!
+//! # Many threads
+//! Threads that have not run for a while are looked at in turn, so many a second whatever their number. What they are given stays exact: the time since each was looked at last.
 
+use super::status::{Blocked, Descriptors, Status, Task};
 use super::{handler, outside, tasks};
 use capture::region::LogCursor;
-use capture::syscall::{clock_ns, queue_signal, thread_cpu_clock};
+use capture::syscall::queue_signal;
 use capture::thread::{self, ThreadState};
 use capture::tree::{Place, Tree};
 use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Looks a second at threads that do not run.
+const IDLE_LOOKS_PER_SECOND: u64 = 4000;
+/// Looks without a change after which a thread does not run.
+const STILL: u32 = 4;
 
 /// What is known of a thread.
 struct Watched {
-    /// `/proc/self/task/TID/syscall`.
-    status: Option<File>,
+    task: Task,
     record: RecordId,
+    /// Its state, which another thread may have since: see [`Watched::state`].
+    known: Option<&'static ThreadState>,
     cpu_ns: u64,
     looked_ns: u64,
+    /// Looks since its CPU clock changed.
+    still: u32,
     /// Where it blocks, and the leaf node of that stack.
     blocked: Option<(Blocked, RecordId)>,
+    /// Time of a state in which it was not found yet.
+    owed: Parts,
 }
 
-/// A line of `/proc/self/task/TID/syscall`: blocked in this call, with this stack pointer and instruction pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Blocked {
-    /// Number of the system call; `None` if it waits for something else (a page, a stop).
-    pub(crate) call: Option<u32>,
-    pub(crate) sp: u64,
-    pub(crate) pc: u64,
+/// Parts of elapsed time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Parts {
+    on_cpu: u64,
+    runnable: u64,
+    off_cpu: u64,
 }
 
-/// What the line says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
-    Running,
-    Blocked(Blocked),
-    /// The file cannot be read: the thread ended, or the process is not dumpable.
-    Unknown,
+impl Parts {
+    /// Divides what elapsed between two looks. `waited` is the time that the thread waited for a processor, if the kernel tells.
+    fn of(elapsed: u64, ran: u64, waited: Option<u64>, runs: bool, ran_before: bool) -> Self {
+        let on_cpu = ran.min(elapsed);
+        let left = elapsed - on_cpu;
+        let runnable = match waited {
+            // The kernel counts a wait when it is over: who runs, and has had no time at all, waits.
+            _ if runs && on_cpu == 0 => left,
+            Some(waited) => waited.min(left),
+            None if runs && ran_before => left,
+            None => 0,
+        };
+        Self { on_cpu, runnable, off_cpu: left - runnable }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.on_cpu += other.on_cpu;
+        self.runnable += other.runnable;
+        self.off_cpu += other.off_cpu;
+    }
+
+    fn take_running(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.on_cpu), std::mem::take(&mut self.runnable))
+    }
+}
+
+/// Clients that want to see running threads too, which takes signals.
+static WITH_RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of these clients, until dropped.
+pub(crate) struct WithRunning(());
+
+impl WithRunning {
+    pub(crate) fn new() -> Self {
+        WITH_RUNNING.fetch_add(1, Ordering::AcqRel);
+        Self(())
+    }
+}
+
+impl Drop for WithRunning {
+    fn drop(&mut self) {
+        WITH_RUNNING.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A wall-clock session.
 pub(crate) struct Watch {
     threads: HashMap<u32, Watched>,
+    listing: tasks::Listing,
+    entering: Entering,
+}
+
+/// Where stacks are entered that were taken from outside.
+struct Entering {
     recording: Box<thread::Recording>,
     log: LogCursor,
+    descriptors: Descriptors,
 }
 
 impl Watch {
@@ -61,77 +119,63 @@ impl Watch {
         capture::modules::refresh();
         capture::modules::prepare_for_handlers();
         handler::arm_wall(true);
-        let mut watch = Self { threads: HashMap::new(), recording: Box::default(), log: LogCursor::new() };
+        handler::expect_bare_signals(true);
+        let entering = Entering { recording: Box::default(), log: LogCursor::new(), descriptors: Descriptors::new() };
+        let mut watch = Self { threads: HashMap::new(), listing: tasks::Listing::new(), entering };
         watch.list(clock::monotonic_ns());
         Some(watch)
     }
 
-    /// Looks at every thread.
+    /// Looks at every thread that may have run.
     pub(crate) fn tick(&mut self) {
+        self.look(false);
+    }
+
+    fn look(&mut self, at_all: bool) {
         let now = clock::monotonic_ns();
         self.list(now);
-        let mut states = HashMap::new();
-        thread::each(|state| {
-            states.insert(state.tid(), state);
-        });
+        let idle = self.threads.values().filter(|watched| watched.is_idle()).count();
+        let pause = u64::try_from(idle).unwrap_or(u64::MAX).saturating_mul(1_000_000_000 / IDLE_LOOKS_PER_SECOND);
+        let with_running = WITH_RUNNING.load(Ordering::Acquire) != 0;
         for (tid, watched) in &mut self.threads {
             let elapsed = now.saturating_sub(watched.looked_ns);
-            watched.looked_ns = now;
-            let cpu_ns = clock_ns(thread_cpu_clock(*tid));
-            let ran = cpu_ns != watched.cpu_ns;
-            watched.cpu_ns = cpu_ns;
-            let status = watched.status();
-            // After the status: a thread that blocks keeps its labels.
-            self.recording.labels = states.get(tid).map_or(RecordId::NONE, |state| state.label_set());
-            match status {
-                Status::Running | Status::Unknown if signal(*tid, states.get(tid).copied(), elapsed) => {
-                    watched.blocked = None
-                }
-                Status::Running | Status::Unknown => {
-                    // No state yet: the signal that was just sent registers the thread, and the next one counts.
-                    watched.blocked = None;
-                    let state = if ran { State::OnCpu } else { State::Runnable };
-                    let leaf =
-                        [Frame::pseudo(Pseudo::Truncated(Truncated::NoTable)), Frame::pseudo(Pseudo::State(state))];
-                    self.recording.depth = 0;
-                    enter(&mut self.recording, &mut self.log, watched.record, *tid, &leaf, elapsed);
-                }
-                Status::Blocked(at) => {
-                    if let Some((before, node)) = watched.blocked
-                        && before == at
-                        && !ran
-                    {
-                        self.recording.tree.add_time(node, 1, elapsed);
-                        super::log(&mut self.log, watched.record, *tid, node, elapsed);
-                        continue;
-                    }
-                    outside::capture(&mut self.recording, at);
-                    let state = Frame::pseudo(Pseudo::State(State::OffCpu));
-                    let call = at.call.map(|number| Frame::pseudo(Pseudo::SystemCall(number)));
-                    let leaves: Vec<Frame> = std::iter::once(state).chain(call).collect();
-                    let node = enter(&mut self.recording, &mut self.log, watched.record, *tid, &leaves, elapsed);
-                    watched.blocked = node.map(|node| (at, node));
-                }
+            if at_all || !watched.is_idle() || elapsed >= pause {
+                watched.looked_ns = now;
+                watched.look(*tid, elapsed, with_running, &mut self.entering);
             }
         }
     }
 
     fn list(&mut self, now: u64) {
-        let listed = tasks::list();
-        self.threads.retain(|tid, _| listed.contains(tid));
+        let Some(listed) = self.listing.changed(now) else { return };
+        let Self { threads, entering, .. } = self;
+        threads.retain(|tid, watched| {
+            let lives = listed.contains(tid);
+            if !lives {
+                watched.task.release(&mut entering.descriptors);
+                watched.settle(*tid, entering);
+            }
+            lives
+        });
+        let states = states();
         for tid in listed {
-            self.threads.entry(tid).or_insert_with(|| Watched::new(tid, now));
+            threads.entry(tid).or_insert_with(|| Watched::new(tid, now, states.get(&tid).copied()));
         }
     }
 
     /// Looks a last time, so that each thread's values sum to the elapsed time.
     pub(crate) fn stop(mut self, tree: &mut Tree) {
-        self.tick();
+        self.look(true);
         // Handlers that were just signalled need a moment; what they do not take is counted here.
         std::thread::sleep(std::time::Duration::from_millis(2));
         handler::arm_wall(false);
+        handler::expect_bare_signals(false);
+        for (tid, watched) in &mut self.threads {
+            watched.settle(*tid, &mut self.entering);
+        }
         thread::each(|state| {
             let left = state.pending_wall_ns.swap(0, Ordering::AcqRel);
+            state.pending_runnable_ns.store(0, Ordering::Release);
             let root = tree.child(Place::NOWHERE, Frame::pseudo(Pseudo::Root(Root::Wall, state.record_id())));
             let labels = Some(state.label_set()).filter(|set| !set.is_none()).map(Pseudo::Labels);
             let frames = [Pseudo::Truncated(Truncated::StackUnreadable), Pseudo::State(State::OnCpu)];
@@ -144,80 +188,156 @@ impl Watch {
     }
 }
 
+/// Threads that are registered.
+fn states() -> HashMap<u32, &'static ThreadState> {
+    let mut states = HashMap::new();
+    thread::each(|state| {
+        states.insert(state.tid(), state);
+    });
+    states
+}
+
 /// Asks a running thread for its stack. False if it has no state to keep the elapsed time in.
-fn signal(tid: u32, state: Option<&'static ThreadState>, elapsed_ns: u64) -> bool {
+fn signal(tid: u32, state: Option<&'static ThreadState>, (on_cpu_ns, runnable_ns): (u64, u64)) -> bool {
     if let Some(state) = state {
-        state.pending_wall_ns.fetch_add(elapsed_ns, Ordering::AcqRel);
+        // In this order: the handler takes the part first, and then the whole.
+        state.pending_wall_ns.fetch_add(on_cpu_ns + runnable_ns, Ordering::AcqRel);
+        state.pending_runnable_ns.fetch_add(runnable_ns, Ordering::AcqRel);
     }
     let sent = queue_signal(tid, handler::SIGNAL, handler::value(0)).is_ok();
     state.is_some() && sent
 }
 
-/// Enters the captured stack with `leaves` below it.
-fn enter(
-    recording: &mut thread::Recording,
-    log: &mut LogCursor,
-    thread: RecordId,
-    tid: u32,
-    leaves: &[Frame],
-    elapsed_ns: u64,
-) -> Option<RecordId> {
-    let root = recording.tree.child(Place::NOWHERE, Frame::pseudo(Pseudo::Root(Root::Wall, thread)))?;
-    let below = match recording.labels {
-        RecordId::NONE => root,
-        set => recording.tree.child(root, Frame::pseudo(Pseudo::Labels(set)))?,
-    };
-    let mut place = walk::intern_below(recording, below)?;
-    for leaf in leaves {
-        place = recording.tree.child(place, *leaf)?;
+impl Entering {
+    /// Adds time to a node that was entered before.
+    fn add(&mut self, watched: RecordId, tid: u32, node: RecordId, samples: u64, elapsed_ns: u64) {
+        if elapsed_ns != 0 {
+            self.recording.tree.add_time(node, samples, elapsed_ns);
+            super::log(&mut self.log, watched, tid, node, elapsed_ns);
+        }
     }
-    let node = place.node();
-    recording.tree.add_time(node, 1, elapsed_ns);
-    super::log(log, thread, tid, node, elapsed_ns);
-    Some(node)
+
+    /// Enters the captured stack with `leaves` below it.
+    fn enter(&mut self, thread: RecordId, leaves: &[Frame]) -> Option<RecordId> {
+        let recording = &mut *self.recording;
+        let root = recording.tree.child(Place::NOWHERE, Frame::pseudo(Pseudo::Root(Root::Wall, thread)))?;
+        let below = match recording.labels {
+            RecordId::NONE => root,
+            set => recording.tree.child(root, Frame::pseudo(Pseudo::Labels(set)))?,
+        };
+        let mut place = walk::intern_below(recording, below)?;
+        for leaf in leaves {
+            place = recording.tree.child(place, *leaf)?;
+        }
+        Some(place.node())
+    }
+
+    /// Enters time of a state without a stack, for this reason.
+    fn without_stack(&mut self, thread: RecordId, tid: u32, reason: Truncated, state: State, elapsed_ns: u64) {
+        if elapsed_ns == 0 {
+            return;
+        }
+        self.recording.depth = 0;
+        let leaves = [Frame::pseudo(Pseudo::Truncated(reason)), Frame::pseudo(Pseudo::State(state))];
+        match self.enter(thread, &leaves) {
+            Some(node) => self.add(thread, tid, node, 1, elapsed_ns),
+            None => capture::region::lose(layout::Lost::TimeStoreFull, 1, elapsed_ns),
+        }
+    }
 }
 
 impl Watched {
-    fn new(tid: u32, now: u64) -> Self {
-        let mut record = RecordId::NONE;
-        thread::each(|state| {
-            if state.tid() == tid {
-                record = state.record_id();
-            }
-        });
-        if record.is_none() {
-            record = thread::record_for(tid, &tasks::name(tid)).unwrap_or(RecordId::NONE);
-        }
+    fn new(tid: u32, now: u64, known: Option<&'static ThreadState>) -> Self {
+        let record = known.map(ThreadState::record_id);
+        let record = record.or_else(|| thread::record_for(tid, &tasks::name(tid)));
+        let task = Task::new(tid);
         Self {
-            status: File::open(format!("/proc/self/task/{tid}/syscall")).ok(),
-            record,
-            cpu_ns: clock_ns(thread_cpu_clock(tid)),
+            cpu_ns: task.cpu_ns(),
+            task,
+            record: record.unwrap_or(RecordId::NONE),
+            known,
             looked_ns: now,
+            still: 0,
             blocked: None,
+            owed: Parts::default(),
         }
     }
 
-    fn status(&self) -> Status {
-        let Some(file) = &self.status else { return Status::Unknown };
-        let mut buffer = [0; 256];
-        let Ok(length) = file.read_at(&mut buffer, 0) else { return Status::Unknown };
-        let line = String::from_utf8_lossy(&buffer[..length]);
-        parse(line.trim())
+    fn is_idle(&self) -> bool {
+        self.still >= STILL && self.blocked.is_some()
     }
-}
 
-fn parse(line: &str) -> Status {
-    if line == "running" {
-        return Status::Running;
+    /// The thread's state, if it is registered.
+    fn state(&mut self, tid: u32) -> Option<&'static ThreadState> {
+        if self.known.is_none_or(|state| state.tid() != tid) {
+            self.known = states().get(&tid).copied();
+        }
+        self.known
     }
-    let mut words = line.split(' ');
-    let call = words.next().and_then(|word| word.parse::<i64>().ok());
-    let hex = |word: Option<&str>| u64::from_str_radix(word?.strip_prefix("0x")?, 16).ok();
-    let mut from_the_end = words.rev();
-    let (pc, sp) = (hex(from_the_end.next()), hex(from_the_end.next()));
-    match (call, sp, pc) {
-        (Some(call), Some(sp), Some(pc)) => Status::Blocked(Blocked { call: u32::try_from(call).ok(), sp, pc }),
-        _ => Status::Unknown,
+
+    fn look(&mut self, tid: u32, elapsed: u64, with_running: bool, entering: &mut Entering) {
+        let cpu_ns = self.task.cpu_ns();
+        let ran = cpu_ns.saturating_sub(self.cpu_ns);
+        if let (0, Some((_, node))) = (ran, self.blocked) {
+            self.still = self.still.saturating_add(1);
+            if self.still == STILL {
+                self.task.release(&mut entering.descriptors);
+            }
+            return entering.add(self.record, tid, node, 1, elapsed);
+        }
+        self.still = 0;
+        self.cpu_ns = cpu_ns;
+        let before = self.blocked.take();
+        let status = self.task.status(&mut entering.descriptors);
+        // Where the kernel does not tell (the process is not dumpable), a thread that did not run is taken for blocked, and left alone.
+        let runs = status == Status::Running || (status == Status::Unknown && ran != 0);
+        let waited = self.task.waited(&mut entering.descriptors);
+        self.owed.add(Parts::of(elapsed, ran, waited, runs, before.is_none()));
+        // After the status: a thread that blocks keeps its labels.
+        let state = self.state(tid);
+        entering.recording.labels = state.map_or(RecordId::NONE, ThreadState::label_set);
+        if let Status::Blocked(at) = status
+            && let Some(node) = self.enter_blocked(at, entering)
+        {
+            self.blocked = Some((at, node));
+            return entering.add(self.record, tid, node, 1, std::mem::take(&mut self.owed.off_cpu));
+        }
+        if let Some((_, node)) = before {
+            // Where it blocked before it ran.
+            entering.add(self.record, tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
+        }
+        if status == Status::Unknown && !runs {
+            let off_cpu = std::mem::take(&mut self.owed.off_cpu);
+            entering.without_stack(self.record, tid, Truncated::StackUnreadable, State::OffCpu, off_cpu);
+        }
+        if runs && with_running {
+            let (on_cpu, runnable) = self.owed.take_running();
+            if !signal(tid, state, (on_cpu, runnable)) {
+                // No state yet: the signal that was just sent registers the thread, and the next one counts.
+                self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
+            }
+        }
+    }
+
+    /// Enters the stack at which the thread blocks. `None` if it moved meanwhile, or the store is full.
+    fn enter_blocked(&mut self, at: Blocked, entering: &mut Entering) -> Option<RecordId> {
+        outside::capture(&mut entering.recording, at);
+        // What was read is one stack if the thread did not run while it was read.
+        let still =
+            self.task.cpu_ns() == self.cpu_ns || self.task.status(&mut entering.descriptors) == Status::Blocked(at);
+        let state = Frame::pseudo(Pseudo::State(State::OffCpu));
+        let call = at.call.map(|number| Frame::pseudo(Pseudo::SystemCall(number)));
+        let leaves: Vec<Frame> = std::iter::once(state).chain(call).collect();
+        if still { entering.enter(self.record, &leaves) } else { None }
+    }
+
+    /// Enters what is owed: time of a state in which nobody saw the thread.
+    fn settle(&mut self, tid: u32, entering: &mut Entering) {
+        entering.recording.labels = RecordId::NONE;
+        let Parts { on_cpu, runnable, off_cpu } = std::mem::take(&mut self.owed);
+        for (state, time) in [(State::OnCpu, on_cpu), (State::Runnable, runnable), (State::OffCpu, off_cpu)] {
+            entering.without_stack(self.record, tid, Truncated::BetweenLooks, state, time);
+        }
     }
 }
 
@@ -226,13 +346,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_lines_are_understood() {
-        assert_eq!(parse("running"), Status::Running);
+    fn elapsed_time_is_divided_without_a_rest() {
+        let parts = |on_cpu, runnable, off_cpu| Parts { on_cpu, runnable, off_cpu };
+        assert_eq!(Parts::of(100, 30, Some(20), true, true), parts(30, 20, 50));
         assert_eq!(
-            parse("7 0x1 0x2 0x3 0x0 0x0 0x0 0x7ffe12345678 0x7f0011223344"),
-            Status::Blocked(Blocked { call: Some(7), sp: 0x7ffe_1234_5678, pc: 0x7f00_1122_3344 })
+            Parts::of(100, 30, Some(90), true, true),
+            parts(30, 70, 0),
+            "clocks that are read one after the other"
         );
-        assert_eq!(parse("-1 0x7ffe0000 0x5500"), Status::Blocked(Blocked { call: None, sp: 0x7ffe_0000, pc: 0x5500 }));
-        assert_eq!(parse(""), Status::Unknown);
+        assert_eq!(Parts::of(100, 130, Some(1), true, true), parts(100, 0, 0));
+        assert_eq!(Parts::of(100, 0, Some(0), true, false), parts(0, 100, 0), "it was woken, and waits");
+        assert_eq!(Parts::of(100, 0, Some(0), false, true), parts(0, 0, 100));
+        assert_eq!(Parts::of(100, 40, None, true, true), parts(40, 60, 0), "the kernel does not count waits");
+        assert_eq!(Parts::of(100, 40, None, true, false), parts(40, 0, 60), "and it was blocked before");
     }
 }

@@ -1,0 +1,41 @@
+//! The process's own account of its CPU time, beside which samples are laid: what they do not explain is shown as `[unsampled]`.
+//!
+//! Called from: the tick handler, threads that end, the end of the process, snapshots. May: read clocks by raw system calls, write the store's header. May not: allocate, lock.
+
+use capture::{clock, region, syscall};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// CPU time of the recorder's own threads that ended.
+static OWN_ENDED: AtomicU64 = AtomicU64::new(0);
+/// CLOCK_MONOTONIC when a handler noted it last.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+/// The kernel sums the clocks of all threads, so this is not done at every tick.
+const PAUSE_NS: u64 = 50_000_000;
+
+/// Notes the process's CPU time, of which the recorder's own threads, as long as they run, used `own_ns`.
+pub(crate) fn note(own_ns: u64) {
+    let Some(header) = region::header() else { return };
+    // After vfork this is the parent's memory, and the clock another's.
+    if header.pid.load(Ordering::Relaxed) != syscall::getpid() {
+        return;
+    }
+    let own_ns = own_ns.saturating_add(OWN_ENDED.load(Ordering::Relaxed));
+    let spent = clock::process_cpu_ns().saturating_sub(own_ns);
+    header.last_cpu_ns.fetch_max(spent, Ordering::Relaxed);
+}
+
+/// The same in a handler, at most every 50 ms. For a process that records itself from its start: it has no threads of the recorder.
+pub(super) fn note_now_and_then() {
+    let now = clock::monotonic_ns();
+    let before = NOTED.load(Ordering::Relaxed);
+    let is_due = now.saturating_sub(before) >= PAUSE_NS;
+    if is_due && NOTED.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        note(0);
+    }
+}
+
+/// One of the recorder's own threads ends, having used so much.
+#[cfg(feature = "server")]
+pub(crate) fn own_thread_ends(cpu_ns: u64) {
+    OWN_ENDED.fetch_add(cpu_ns, Ordering::Relaxed);
+}
