@@ -171,6 +171,9 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
             ("advise", "a new thread's state is wiped in children"),
             ("start", "a new thread's timer"),
             ("delete", "a new thread's timer"),
+            ("getpid", "whose store it is: not a child's that shares memory with its parent"),
+            ("pending_signals", "whether another signal broke a call off"),
+            ("set_signal_mask", "what the application's own handler asked to be blocked"),
         ]),
         sources: Some((
             &[
@@ -179,6 +182,8 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
                 ("layout/src/", "may run in a handler"),
                 ("recorder/src/sampler/handler.rs", "the handler"),
                 ("recorder/src/sampler/mod.rs", "the handler's log"),
+                ("recorder/src/sampler/resume.rs", "a call that was broken off"),
+                ("recorder/src/sampler/spent.rs", "the process's CPU clock"),
                 ("recorder/src/sampler/timers.rs", "a new thread's timer"),
                 ("alloc-hook/src/thread_end.rs", "a new thread's end will be told"),
                 ("core/src/", "no state"),
@@ -310,6 +315,8 @@ const EVERYTHING: Allowed = Allowed {
         ("__register_atfork", "once, in the constructor"),
         ("sigaction", "the constructor installs the handler"),
         ("sigemptyset", "changes its argument alone"),
+        ("sigfillset", "changes its argument alone"),
+        ("sigdelset", "changes its argument alone"),
         ("sigaddset", "changes its argument alone"),
         ("pthread_sigmask", "the end of a thread"),
         ("pthread_atfork", "once, in the constructor"),

@@ -1,5 +1,16 @@
 //! CPU profiles tell how much, and where.
 
+#[path = "time/carried.rs"]
+mod carried;
+#[path = "time/sessions.rs"]
+mod sessions;
+#[path = "time/spends.rs"]
+mod spends;
+#[path = "time/truth.rs"]
+mod truth;
+#[path = "time/waits.rs"]
+mod waits;
+
 use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
 
 fn burned(threads: &str, hz: &str) {

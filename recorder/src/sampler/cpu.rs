@@ -4,10 +4,10 @@
 //! (RLIMIT_SIGPENDING is used up) is sent a tick whenever its CPU clock moved on by a period.
 
 use super::{handler, tasks, timers};
-use capture::region;
 use capture::syscall::{CpuTimer, clock_ns, queue_signal, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
 use capture::tree::Tree;
+use capture::{clock, region};
 use layout::{Lost, RecordId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,7 @@ pub(crate) struct Timers {
     period_ns: u64,
     running: HashMap<u32, Armed>,
     free: Vec<usize>,
+    listing: tasks::Listing,
     /// Threads for which no timer could be made.
     refused: HashMap<u32, Refused>,
 }
@@ -45,7 +46,8 @@ impl Timers {
         handler::arm_cpu(true);
         handler::expect_bare_signals(true);
         let free = (1..handler::SLOTS).rev().collect();
-        let mut timers = Self { period_ns, running: HashMap::new(), free, refused: HashMap::new() };
+        let mut timers =
+            Self { period_ns, running: HashMap::new(), free, listing: tasks::Listing::new(), refused: HashMap::new() };
         timers.rescan();
         timers::arm_new_threads(period_ns);
         Some(timers)
@@ -53,7 +55,7 @@ impl Timers {
 
     /// Finds threads that began or ended since.
     pub(crate) fn rescan(&mut self) {
-        let listed = tasks::list();
+        let Some(listed) = self.listing.changed(clock::monotonic_ns()) else { return };
         let free = &mut self.free;
         self.running.retain(|tid, armed| {
             let alive = listed.contains(tid);

@@ -19,7 +19,7 @@ use capture::stack::Bounds;
 use capture::thread::{self, Current, ThreadState};
 use capture::{clock, region, syscall, walk};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use layout::{Frame, Lost, Pseudo, RecordId, Root, State};
+use layout::{Frame, Lost, Pseudo, RecordId, Root, State, Truncated};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
@@ -402,7 +402,7 @@ fn record(
         kept.capture::<InHandler>(recording, place, (at, registers, all), first)
     };
     for ((state, weight_ns), number) in states.into_iter().zip(weights_ns).zip(0..) {
-        if number != 0 && weight_ns == 0 || (first.is_some() && weight_ns == 0) {
+        if weight_ns == 0 && (number != 0 || first.is_some()) {
             continue;
         }
         let place = match state {
@@ -442,6 +442,24 @@ pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns
     let (recording, _) = unsafe { thread.handler() };
     recording.tree.add_time(node, 0, weight_ns);
     account(thread, weight_ns);
+}
+
+/// On a thread that ends: the elapsed time for which it was asked, and did not come to answer.
+///
+/// Called while the signal is blocked on the calling thread, whose tree this is.
+pub(crate) fn flush_pending(thread: &'static ThreadState) {
+    let left_ns = thread.pending_wall_ns.swap(0, Ordering::AcqRel);
+    if left_ns == 0 || !WALL.load(Ordering::Acquire) {
+        return;
+    }
+    // SAFETY: its signal is blocked.
+    let (recording, _) = unsafe { thread.handler() };
+    let frames = [Pseudo::Truncated(Truncated::BetweenLooks), Pseudo::State(State::OnCpu)].map(Frame::pseudo);
+    let root = recording.root(Root::Wall, thread.record_id());
+    let place = frames.into_iter().fold(root, |place, frame| recording.tree.child(place?, frame));
+    if !place.is_some_and(|place| recording.tree.add_time(place.node(), 1, left_ns)) {
+        region::lose(Lost::TimeStoreFull, 1, left_ns);
+    }
 }
 
 /// Gives a signal that is not ours to the application's handler, with the signals blocked that it asked for.

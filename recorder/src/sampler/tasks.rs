@@ -28,7 +28,7 @@ pub(crate) fn list() -> HashSet<u32> {
     listed
 }
 
-/// Lists the threads when there may be others, and not so often that listing many takes much time.
+/// Lists the threads when their number is another, or now and then (one may have taken another's place), and never so often that it takes much time.
 pub(crate) struct Listing {
     /// Number of threads, the recorder's own among them, when they were listed.
     threads: u64,
@@ -58,9 +58,9 @@ impl Listing {
         let listed = list();
         let took = clock::thread_cpu_ns().saturating_sub(begun);
         *self = Self { threads, listed_ns: now, pauses_ns: [took * PART / 4, (took * PART).min(SELDOM_NS * 8)] };
-        // With few threads listing costs no more than asking for their number, and one that takes another's place is found at once.
+        // With few threads, a new one is found at once.
         if took < 100_000 {
-            self.pauses_ns = [0, took * PART / 10];
+            self.pauses_ns = [0, took * PART];
         }
         Some(listed)
     }

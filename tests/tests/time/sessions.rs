@@ -1,0 +1,52 @@
+//! Sessions of several clients, and sessions that end before their time.
+
+use super::carried::{Carried, headers};
+use super::truth::below;
+use profile_recorder_tests::pprof;
+use std::time::Duration;
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+#[test]
+fn clients_share_a_session_of_one_rate_and_others_are_told_when_to_come_again() {
+    let mut carried = Carried::start("victim-spends", "split 5", "");
+    let (long, long_profile) = carried.ask("profile?seconds=4&hz=99", "long.pb.gz");
+    pause();
+    carried.go();
+    let (short, short_profile) = carried.ask("profile?seconds=1&hz=99", "short.pb.gz");
+    // Elapsed time is another matter, and can be had at the same time at a rate of its own.
+    let (wall, wall_profile) = carried.ask("wall?seconds=1&hz=50", "wall.pb.gz");
+    let (refused, _) = carried.ask("profile?seconds=1&hz=100", "refused");
+    let refused = headers(refused);
+    assert!(refused.contains("409"), "{refused}");
+    let retry = refused.lines().find_map(|line| line.to_lowercase().strip_prefix("retry-after: ").map(str::to_owned));
+    let retry: u64 = retry.unwrap_or_else(|| panic!("{refused}")).trim().parse().expect("seconds");
+    assert!((1..=4).contains(&retry), "{retry}");
+    for (ask, profile, column) in
+        [(short, short_profile, "cpu"), (wall, wall_profile, "wall"), (long, long_profile, "cpu")]
+    {
+        let answer = headers(ask);
+        assert!(answer.contains("200 OK"), "{answer}");
+        assert!(pprof::total(&profile, column) > 100_000_000, "{column}");
+        assert!(below(&profile, column, "::half") > 0.0, "{column}");
+    }
+    // At another rate, once nobody samples.
+    let (later, _) = carried.ask("profile?seconds=0.2&hz=100", "later");
+    assert!(headers(later).contains("200 OK"));
+}
+
+#[test]
+fn a_process_ends_in_the_middle_of_a_session_as_it_always_does() {
+    for query in ["profile?seconds=60&hz=1000", "wall?seconds=60&hz=1000"] {
+        let mut carried = Carried::start("victim-waits", "", "");
+        assert_eq!(carried.line(), "ready\n");
+        let (mut ask, _) = carried.ask(query, "p.pb.gz");
+        pause();
+        let (printed, status) = carried.end();
+        assert!(status.success(), "{query}: {status}");
+        assert_eq!(printed.lines().count(), 19, "{printed}");
+        let _ = ask.wait();
+    }
+}

@@ -1,0 +1,117 @@
+//! CPU time and elapsed time are what the kernel's clocks say, for programs that are hard to sample. (`benches/accuracy` has the table; here the tolerances are wide.)
+
+use super::carried::spends;
+use super::truth::{Truth, below, by_label};
+use profile_recorder_tests::{build, folded, output, pprof, run, scratch, text};
+use std::path::Path;
+
+/// Records `victim-spends` from its start; what it says.
+fn recorded(arguments: &[&str], hz: &str, profile: &Path) -> Truth {
+    let program = build("profile-recorder-tests", "victim-spends");
+    let mut record = vec!["record", "--quiet", "--mode", "cpu", "--hz", hz, "-o", profile.to_str().unwrap(), "--"];
+    record.push(program.to_str().unwrap());
+    record.extend(arguments);
+    let recorded = output(&mut run(&record));
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    Truth::of(&text(&recorded.stdout))
+}
+
+fn assert_near(sum: f64, truth: f64, part: f64, what: &str) {
+    // A process goes on after it asked for its clock: it prints, and it ends.
+    assert!((sum - truth).abs() < truth * part + 5e6, "{what}: {sum} ns of {truth} ns");
+}
+
+#[test]
+fn the_sum_is_the_process_time_whatever_the_rate_and_the_work() {
+    let directory = scratch();
+    let profile = directory.path().join("p.pb.gz");
+    for (arguments, hz) in [
+        (&["threads", "1500000"][..], "99"),
+        (&["crowd", "20000000"], "1000"),
+        (&["bursts-often"], "99"),
+        (&["blocked"], "99"),
+        (&["moment", "3000000"], "1"),
+    ] {
+        let truth = recorded(arguments, hz, &profile);
+        assert_near(pprof::total(&profile, "cpu") as f64, truth.process(), 0.01, &format!("{arguments:?} at {hz} Hz"));
+    }
+}
+
+#[test]
+fn what_no_tick_fell_into_is_shown_as_unsampled() {
+    let directory = scratch();
+    let profile = directory.path().join("p.folded");
+    let truth = recorded(&["blocked"], "99", &profile);
+    let (unsampled, all) = (folded::sum(&profile, "[unsampled]") as f64, folded::sum(&profile, "") as f64);
+    assert!(unsampled > 250e6 && unsampled <= all, "of the thread that blocks the signal: {unsampled}");
+    assert_near(all, truth.process(), 0.01, "all of it");
+    recorded(&["moment", "1000000"], "1", &profile);
+    assert!(folded::sum(&profile, "[unsampled]") > 0, "a process shorter than a period");
+}
+
+#[test]
+fn functions_have_their_shares_at_any_depth() {
+    let directory = scratch();
+    let profile = directory.path().join("p.pb.gz");
+    for (depth, hz) in [("50", "250"), ("150", "99")] {
+        let truth = recorded(&["split", depth], hz, &profile);
+        let functions = truth.all("function");
+        let whole: f64 = functions.iter().map(|(_, nanos)| nanos).sum();
+        for (name, nanos) in functions {
+            let found = below(&profile, "cpu", &format!("::{name}"));
+            assert!((found - nanos).abs() < whole * 0.08, "{name}, {depth} deep at {hz} Hz: {found} of {nanos} ns");
+        }
+    }
+}
+
+#[test]
+fn a_session_sums_to_the_process_time_and_threads_have_theirs() {
+    for hz in [99, 1000] {
+        let (truth, profile, _carried) = spends("crowd 100000000", "", &format!("profile?seconds=5&hz={hz}"));
+        let sum = pprof::total(&profile, "cpu") as f64;
+        // The recorder's own threads are part of the process's clock, and not of the profile.
+        assert!(sum > truth.process() * 0.96 && sum < truth.process() * 1.01 + 5e6, "{sum} of {}", truth.process());
+        let threads = by_label(&profile, "cpu", "thread");
+        for (name, nanos) in truth.all("thread") {
+            let found = threads.get(name).copied().unwrap_or(0.0);
+            assert!((found / nanos - 1.0).abs() < 0.15, "{name} at {hz} Hz: {found} of {nanos} ns: {threads:?}");
+        }
+    }
+}
+
+#[test]
+fn threads_are_sampled_where_the_kernel_has_no_timers_left() {
+    let (truth, profile, _carried) = spends("slower 0", "ulimit -i 0;", "profile?seconds=4&hz=99");
+    let sum = pprof::total(&profile, "cpu") as f64;
+    assert!(sum > truth.process() * 0.93 && sum < truth.process() * 1.01 + 5e6, "{sum} of {}", truth.process());
+    for (name, nanos) in truth.all("function") {
+        let found = below(&profile, "cpu", &format!("::{name}"));
+        assert!((found / nanos - 1.0).abs() < 0.2, "{name}: {found} of {nanos} ns");
+    }
+}
+
+#[test]
+fn elapsed_time_of_each_thread_is_divided_by_its_states() {
+    let (truth, profile, _carried) = spends("sleepers", "", "wall?seconds=5&hz=99");
+    let (threads, states) = (by_label(&profile, "wall", "thread"), by_label(&profile, "wall", "state"));
+    for (name, nanos) in truth.all("lived") {
+        let found = threads.get(name).copied().unwrap_or(0.0);
+        // A thread is found by the next look after it began, and was there until the last look before its end.
+        assert!((found - nanos).abs() < nanos * 0.02 + 60e6, "{name}: {found} of {nanos} ns");
+    }
+    let on_cpu = states.get("on-cpu").copied().unwrap_or(0.0);
+    assert!((on_cpu - truth.process()).abs() < truth.process() * 0.2, "{on_cpu} of {} ns: {states:?}", truth.process());
+    let asleep = by_label(&profile, "wall", "syscall").get("clock_nanosleep").copied().unwrap_or(0.0);
+    assert!(asleep > 64.0 * 1.35e9, "64 threads slept a second and a half each: {asleep}");
+}
+
+#[test]
+fn mode_offcpu_has_blocked_threads_alone() {
+    let (_, profile, _carried) = spends("sleepers", "", "offcpu?seconds=3&hz=50");
+    let calls = by_label(&profile, "off_cpu", "syscall");
+    assert!(calls.get("clock_nanosleep").is_some_and(|asleep| *asleep > 20e9), "{calls:?}");
+    assert!(by_label(&profile, "off_cpu", "state").is_empty(), "there is but one");
+    let burned = below(&profile, "off_cpu", "::burns");
+    let all = pprof::total(&profile, "off_cpu") as f64;
+    assert!(burned < all * 0.01, "threads that work: {burned} of {all} ns");
+}

@@ -1,0 +1,217 @@
+//! Workloads that are hard to sample, each of which notes how it spent its time by the kernel's clock of the thread, read around each piece of work.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::Read;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Nanoseconds by what they were spent on.
+static SPENT: Mutex<BTreeMap<(&'static str, String), u64>> = Mutex::new(BTreeMap::new());
+
+fn note(kind: &'static str, name: &str, nanos: u64) {
+    *SPENT.lock().unwrap().entry((kind, name.to_owned())).or_insert(0) += nanos;
+}
+
+pub fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec.
+    unsafe { libc::clock_gettime(id, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn cpu() -> u64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Works until the thread's clock says so. Inlined: the time is that of the function around it.
+#[inline(always)]
+fn spin(nanos: u64) {
+    let end = cpu() + nanos;
+    let mut x = 1_u64;
+    while cpu() < end {
+        for _ in 0..20_000 {
+            x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+}
+
+/// Defines functions that spend time as `spin` does, each a frame of its own.
+macro_rules! functions {
+    ($($name:ident)*) => { $(#[inline(never)] fn $name(nanos: u64) { spin(nanos); black_box(()); })* };
+}
+functions!(half third sixth rest steady slowed burns);
+
+/// Runs `f` below so many frames more.
+#[inline(never)]
+fn deeper(frames: u32, f: &mut dyn FnMut()) {
+    if frames == 0 {
+        f()
+    } else {
+        deeper(frames - 1, f)
+    }
+    black_box(frames);
+}
+
+/// A piece of work whose time is noted under a name.
+fn timed(sums: &mut [u64], index: usize, f: impl FnOnce()) {
+    let begun = cpu();
+    f();
+    sums[index] += cpu() - begun;
+}
+
+/// 50, 30, 15 and 5 per cent in four functions, so many frames deep.
+fn split(depth: u32) {
+    let mut sums = [0; 4];
+    deeper(depth, &mut || {
+        for _ in 0..40 {
+            timed(&mut sums, 0, || half(25_000_000));
+            timed(&mut sums, 1, || third(15_000_000));
+            timed(&mut sums, 2, || sixth(7_500_000));
+            timed(&mut sums, 3, || rest(2_500_000));
+        }
+    });
+    for (name, nanos) in ["half", "third", "sixth", "rest"].into_iter().zip(sums) {
+        note("function", name, nanos);
+    }
+}
+
+/// Starts threads named `worker-N`, each of which notes its time, and waits for them.
+fn threads(count: u64, work: impl Fn(u64) + Sync) {
+    std::thread::scope(|scope| {
+        for n in 0..count {
+            let work = &work;
+            std::thread::Builder::new()
+                .name(format!("worker-{n}"))
+                .spawn_scoped(scope, move || {
+                    let begun = Instant::now();
+                    work(n);
+                    note("thread", &format!("worker-{n}"), cpu());
+                    note("lived", &format!("worker-{n}"), begun.elapsed().as_nanos() as u64);
+                })
+                .unwrap();
+        }
+    });
+}
+
+/// Short bursts with pauses: a tick rarely falls into one.
+fn bursts(run: u64, pause: u64) {
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        steady(run);
+        std::thread::sleep(Duration::from_nanos(pause));
+    }
+}
+
+/// Bursts that begin just after the kernel's tick (of 250 a second) and end before the next.
+fn between_ticks() {
+    const TICK: u64 = 4_000_000;
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        let now = clock(libc::CLOCK_MONOTONIC);
+        let next = (now / TICK + 1) * TICK + 300_000;
+        let until = libc::timespec { tv_sec: (next / 1_000_000_000) as i64, tv_nsec: (next % 1_000_000_000) as i64 };
+        // SAFETY: the kernel reads one timespec.
+        unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &until, std::ptr::null_mut()) };
+        steady(1_500_000);
+    }
+}
+
+/// Two hundred threads of 5 to 20 ms, four at a time.
+fn short_lived() {
+    for _ in 0..50 {
+        threads(4, |n| burns((n + 1) * 5_000_000));
+    }
+}
+
+/// A thread that blocks the signal of the ticks, and works.
+fn blocked() {
+    threads(1, |_| {
+        // SAFETY: a zeroed set is an empty one.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut set, libc::SIGPROF);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        }
+        burns(300_000_000);
+    });
+}
+
+/// Sixty-four threads that sleep, two that work.
+fn sleepers() {
+    threads(66, |n| if n < 2 { burns(1_000_000_000) } else { std::thread::sleep(Duration::from_millis(1500)) });
+}
+
+/// Little but system calls.
+fn calls() {
+    let (mut sums, mut buffer) = ([0; 2], vec![0_u8; 64 << 10]);
+    let mut zeros = std::fs::File::open("/dev/zero").unwrap();
+    let mut read = |zeros: &mut std::fs::File| {
+        let end = cpu() + 10_000_000;
+        while cpu() < end {
+            zeros.read_exact(&mut buffer).unwrap();
+        }
+    };
+    for _ in 0..100 {
+        timed(&mut sums, 0, || reads(&mut || read(&mut zeros)));
+        timed(&mut sums, 1, || asks(10_000_000));
+    }
+    note("function", "reads", sums[0]);
+    note("function", "asks", sums[1]);
+}
+
+#[inline(never)]
+fn reads(f: &mut dyn FnMut()) {
+    f();
+    black_box(());
+}
+
+#[inline(never)]
+fn asks(nanos: u64) {
+    let end = cpu() + nanos;
+    while cpu() < end {
+        for _ in 0..20 {
+            // SAFETY: no arguments.
+            black_box(unsafe { libc::getppid() });
+        }
+    }
+}
+
+/// One of two functions takes so many per cent longer.
+fn slower(percent: u64) {
+    let mut sums = [0; 2];
+    for _ in 0..100 {
+        timed(&mut sums, 0, || steady(10_000_000));
+        timed(&mut sums, 1, || slowed(100_000 * (100 + percent)));
+    }
+    note("function", "steady", sums[0]);
+    note("function", "slowed", sums[1]);
+}
+
+/// Does the workload of this name. False if there is none.
+pub fn work(name: &str, number: Option<u64>) -> bool {
+    let number = |default: u64| number.unwrap_or(default);
+    match name {
+        "split" => split(number(5) as u32),
+        "threads" => threads(8, |n| burns(number(4_000_000) << n)),
+        "bursts" => bursts(100_000, 4_000_000),
+        "bursts-often" => bursts(300_000, 700_000),
+        "between-ticks" => between_ticks(),
+        "short-lived" => short_lived(),
+        "blocked" => blocked(),
+        "sleepers" => sleepers(),
+        "calls" => calls(),
+        "slower" => slower(number(0)),
+        "crowd" => threads(16, |_| burns(number(100_000_000))),
+        "moment" => steady(number(1_000_000)),
+        _ => return false,
+    }
+    true
+}
+
+/// Prints what was noted, a line each: what it was, its name, nanoseconds.
+pub fn print_spent() {
+    for ((kind, name), nanos) in &*SPENT.lock().unwrap() {
+        println!("{kind} {name} {nanos}");
+    }
+}
