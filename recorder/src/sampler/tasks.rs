@@ -37,8 +37,8 @@ pub(crate) struct Listing {
     pauses_ns: [u64; 2],
 }
 
-/// So many times as long as listing takes, at most this part of a processor.
-const PART: u64 = 200;
+/// Listing takes at most this part of a processor's time as long as the number of threads is the same; twenty times as much while it changes.
+const PART: u64 = 1000;
 
 impl Listing {
     pub(crate) fn new() -> Self {
@@ -47,7 +47,7 @@ impl Listing {
 
     /// The threads, if they shall be looked through now.
     pub(crate) fn changed(&mut self, now: u64) -> Option<HashSet<u32>> {
-        const SELDOM_NS: u64 = 500_000_000;
+        const SELDOM_NS: u64 = 4_000_000_000;
         let threads = number();
         let [if_changed, if_not] = self.pauses_ns;
         let pause = if threads == self.threads { if_not } else { if_changed };
@@ -57,10 +57,10 @@ impl Listing {
         let begun = clock::thread_cpu_ns();
         let listed = list();
         let took = clock::thread_cpu_ns().saturating_sub(begun);
-        *self = Self { threads, listed_ns: now, pauses_ns: [took * PART / 4, (took * PART).min(SELDOM_NS * 8)] };
+        *self = Self { threads, listed_ns: now, pauses_ns: [took * PART / 20, (took * PART).min(SELDOM_NS)] };
         // With few threads, a new one is found at once.
         if took < 100_000 {
-            self.pauses_ns = [0, took * PART];
+            self.pauses_ns = [0, took * PART / 4];
         }
         Some(listed)
     }

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks a second at threads that do not run.
-const IDLE_LOOKS_PER_SECOND: u64 = 4000;
+const IDLE_LOOKS_PER_SECOND: u64 = 2000;
 /// Looks without a change after which a thread does not run.
 const STILL: u32 = 4;
 
@@ -99,6 +99,8 @@ impl Drop for WithRunning {
 pub(crate) struct Watch {
     threads: HashMap<u32, Watched>,
     listing: tasks::Listing,
+    /// Threads that did not run for a while, at the last tick.
+    idle: u64,
     entering: Entering,
 }
 
@@ -107,6 +109,8 @@ struct Entering {
     recording: Box<thread::Recording>,
     log: LogCursor,
     descriptors: Descriptors,
+    /// Threads that are registered, once they were asked for at this tick.
+    states: Option<HashMap<u32, &'static ThreadState>>,
 }
 
 impl Watch {
@@ -120,8 +124,13 @@ impl Watch {
         capture::modules::prepare_for_handlers();
         handler::arm_wall(true);
         handler::expect_bare_signals(true);
-        let entering = Entering { recording: Box::default(), log: LogCursor::new(), descriptors: Descriptors::new() };
-        let mut watch = Self { threads: HashMap::new(), listing: tasks::Listing::new(), entering };
+        let entering = Entering {
+            recording: Box::default(),
+            log: LogCursor::new(),
+            descriptors: Descriptors::new(),
+            states: None,
+        };
+        let mut watch = Self { threads: HashMap::new(), listing: tasks::Listing::new(), idle: 0, entering };
         watch.list(clock::monotonic_ns());
         Some(watch)
     }
@@ -134,12 +143,15 @@ impl Watch {
     fn look(&mut self, at_all: bool) {
         let now = clock::monotonic_ns();
         self.list(now);
-        let idle = self.threads.values().filter(|watched| watched.is_idle()).count();
-        let pause = u64::try_from(idle).unwrap_or(u64::MAX).saturating_mul(1_000_000_000 / IDLE_LOOKS_PER_SECOND);
+        self.entering.states = None;
+        let pause = self.idle.saturating_mul(1_000_000_000 / IDLE_LOOKS_PER_SECOND);
+        self.idle = 0;
         let with_running = WITH_RUNNING.load(Ordering::Acquire) != 0;
         for (tid, watched) in &mut self.threads {
             let elapsed = now.saturating_sub(watched.looked_ns);
-            if at_all || !watched.is_idle() || elapsed >= pause {
+            let is_idle = watched.is_idle();
+            self.idle += u64::from(is_idle);
+            if at_all || !is_idle || elapsed >= pause {
                 watched.looked_ns = now;
                 watched.look(*tid, elapsed, with_running, &mut self.entering);
             }
@@ -268,9 +280,9 @@ impl Watched {
     }
 
     /// The thread's state, if it is registered.
-    fn state(&mut self, tid: u32) -> Option<&'static ThreadState> {
+    fn state(&mut self, tid: u32, entering: &mut Entering) -> Option<&'static ThreadState> {
         if self.known.is_none_or(|state| state.tid() != tid) {
-            self.known = states().get(&tid).copied();
+            self.known = entering.states.get_or_insert_with(states).get(&tid).copied();
         }
         self.known
     }
@@ -294,7 +306,7 @@ impl Watched {
         let waited = self.task.waited(&mut entering.descriptors);
         self.owed.add(Parts::of(elapsed, ran, waited, runs, before.is_none()));
         // After the status: a thread that blocks keeps its labels.
-        let state = self.state(tid);
+        let state = self.state(tid, entering);
         entering.recording.labels = state.map_or(RecordId::NONE, ThreadState::label_set);
         if let Status::Blocked(at) = status
             && let Some(node) = self.enter_blocked(at, entering)

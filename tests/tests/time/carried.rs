@@ -92,22 +92,31 @@ pub(super) fn headers(ask: Child) -> String {
     text(&output.stdout)
 }
 
-/// Runs `victim-spends` during one session; what it says, and the profile.
+/// Runs `victim-spends` during one session of a mode; what it says, and the profile.
+///
+/// The work takes as long as the machine lets it take. A session that ended before it is done again, longer.
 pub(super) fn spends(arguments: &str, before: &str, query: &str) -> (super::truth::Truth, PathBuf, Carried) {
-    let mut carried = Carried::start("victim-spends", arguments, before);
-    let (ask, profile) = carried.ask(query, "p.pb.gz");
-    // The session begins before the work.
-    std::thread::sleep(std::time::Duration::from_millis(400));
-    carried.go();
-    let mut said = String::new();
-    loop {
-        let line = carried.line();
-        said.push_str(&line);
-        if line.starts_with("process") || line.is_empty() {
-            break;
+    for seconds in [4, 12, 40] {
+        let mut carried = Carried::start("victim-spends", arguments, before);
+        let (ask, profile) = carried.ask(&format!("{query}&seconds={seconds}"), "p.pb.gz");
+        let begun = std::time::Instant::now();
+        // The session begins before the work.
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        carried.go();
+        let mut said = String::new();
+        loop {
+            let line = carried.line();
+            said.push_str(&line);
+            if line.starts_with("process") || line.is_empty() {
+                break;
+            }
+        }
+        let within = begun.elapsed() < std::time::Duration::from_secs(seconds);
+        let answer = headers(ask);
+        assert!(answer.contains("200 OK"), "{answer}");
+        if within {
+            return (super::truth::Truth::of(&said), profile, carried);
         }
     }
-    let answer = headers(ask);
-    assert!(answer.contains("200 OK"), "{answer}");
-    (super::truth::Truth::of(&said), profile, carried)
+    panic!("the work took more than 40 seconds");
 }

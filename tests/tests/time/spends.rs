@@ -67,32 +67,33 @@ fn functions_have_their_shares_at_any_depth() {
 #[test]
 fn a_session_sums_to_the_process_time_and_threads_have_theirs() {
     for hz in [99, 1000] {
-        let (truth, profile, _carried) = spends("crowd 100000000", "", &format!("profile?seconds=5&hz={hz}"));
+        let (truth, profile, _carried) = spends("crowd 40000000", "", &format!("profile?hz={hz}"));
         let sum = pprof::total(&profile, "cpu") as f64;
         // The recorder's own threads are part of the process's clock, and not of the profile.
         assert!(sum > truth.process() * 0.96 && sum < truth.process() * 1.01 + 5e6, "{sum} of {}", truth.process());
         let threads = by_label(&profile, "cpu", "thread");
         for (name, nanos) in truth.all("thread") {
             let found = threads.get(name).copied().unwrap_or(0.0);
-            assert!((found / nanos - 1.0).abs() < 0.15, "{name} at {hz} Hz: {found} of {nanos} ns: {threads:?}");
+            assert!(
+                (found - nanos).abs() < nanos * 0.15 + 11e6,
+                "{name} at {hz} Hz: {found} of {nanos} ns: {threads:?}"
+            );
         }
     }
 }
 
 #[test]
 fn threads_are_sampled_where_the_kernel_has_no_timers_left() {
-    let (truth, profile, _carried) = spends("slower 0", "ulimit -i 0;", "profile?seconds=4&hz=99");
+    let (truth, profile, _carried) = spends("crowd 40000000", "ulimit -i 0;", "profile?hz=99");
     let sum = pprof::total(&profile, "cpu") as f64;
     assert!(sum > truth.process() * 0.93 && sum < truth.process() * 1.01 + 5e6, "{sum} of {}", truth.process());
-    for (name, nanos) in truth.all("function") {
-        let found = below(&profile, "cpu", &format!("::{name}"));
-        assert!((found / nanos - 1.0).abs() < 0.2, "{name}: {found} of {nanos} ns");
-    }
+    let found = below(&profile, "cpu", "::burns");
+    assert!(found > truth.process() * 0.7, "in the function that works: {found} of {}", truth.process());
 }
 
 #[test]
 fn elapsed_time_of_each_thread_is_divided_by_its_states() {
-    let (truth, profile, _carried) = spends("sleepers", "", "wall?seconds=5&hz=99");
+    let (truth, profile, _carried) = spends("sleepers", "", "wall?hz=99");
     let (threads, states) = (by_label(&profile, "wall", "thread"), by_label(&profile, "wall", "state"));
     for (name, nanos) in truth.all("lived") {
         let found = threads.get(name).copied().unwrap_or(0.0);
@@ -107,7 +108,7 @@ fn elapsed_time_of_each_thread_is_divided_by_its_states() {
 
 #[test]
 fn mode_offcpu_has_blocked_threads_alone() {
-    let (_, profile, _carried) = spends("sleepers", "", "offcpu?seconds=3&hz=50");
+    let (_, profile, _carried) = spends("sleepers", "", "offcpu?hz=50");
     let calls = by_label(&profile, "off_cpu", "syscall");
     assert!(calls.get("clock_nanosleep").is_some_and(|asleep| *asleep > 20e9), "{calls:?}");
     assert!(by_label(&profile, "off_cpu", "state").is_empty(), "there is but one");

@@ -27,6 +27,9 @@ fn no_call_is_broken_off_by_a_session_of_any_kind() {
     for query in ["wall", "cpu", "offcpu"] {
         let mut carried = Carried::start("victim-waits", "", "");
         assert_eq!(carried.line(), "ready\n");
+        // The first session takes the signal; before it, one from outside ends the process, as it does without the recorder.
+        let (first, _) = carried.ask("cpu?seconds=0.1", "first");
+        assert!(headers(first).contains("200 OK"));
         let (ask, _) = carried.ask(&format!("{query}?hz=1000&seconds={}", seconds()), "p.pb.gz");
         // Signals of the same number from outside, which nobody expects.
         let end = Instant::now() + Duration::from_secs(seconds());

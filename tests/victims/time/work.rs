@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io::Read;
-use std::sync::Mutex;
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 /// Nanoseconds by what they were spent on.
@@ -13,7 +13,7 @@ fn note(kind: &'static str, name: &str, nanos: u64) {
     *SPENT.lock().unwrap().entry((kind, name.to_owned())).or_insert(0) += nanos;
 }
 
-pub fn clock(id: libc::clockid_t) -> u64 {
+pub(crate) fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec.
     unsafe { libc::clock_gettime(id, &mut time) };
@@ -142,6 +142,29 @@ fn sleepers() {
     threads(66, |n| if n < 2 { burns(1_000_000_000) } else { std::thread::sleep(Duration::from_millis(1500)) });
 }
 
+/// So many threads that wait for four seconds. What the process uses meanwhile is noted as `function idle`: it is the recorder's.
+fn idle(count: u64) {
+    let (begun, end) = (Arc::new(Barrier::new(count as usize + 1)), Arc::new(Barrier::new(count as usize + 1)));
+    let threads: Vec<_> = (0..count)
+        .map(|_| {
+            let (begun, end) = (begun.clone(), end.clone());
+            let wait = move || {
+                begun.wait();
+                end.wait();
+            };
+            std::thread::Builder::new().stack_size(64 << 10).spawn(wait).unwrap()
+        })
+        .collect();
+    begun.wait();
+    // All of them have to get to sleep.
+    std::thread::sleep(Duration::from_millis(500));
+    let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+    std::thread::sleep(Duration::from_secs(4));
+    note("function", "idle", clock(libc::CLOCK_PROCESS_CPUTIME_ID) - before);
+    end.wait();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
 /// Little but system calls.
 fn calls() {
     let (mut sums, mut buffer) = ([0; 2], vec![0_u8; 64 << 10]);
@@ -189,7 +212,7 @@ fn slower(percent: u64) {
 }
 
 /// Does the workload of this name. False if there is none.
-pub fn work(name: &str, number: Option<u64>) -> bool {
+pub(crate) fn work(name: &str, number: Option<u64>) -> bool {
     let number = |default: u64| number.unwrap_or(default);
     match name {
         "split" => split(number(5) as u32),
@@ -200,6 +223,7 @@ pub fn work(name: &str, number: Option<u64>) -> bool {
         "short-lived" => short_lived(),
         "blocked" => blocked(),
         "sleepers" => sleepers(),
+        "idle" => idle(number(1000)),
         "calls" => calls(),
         "slower" => slower(number(0)),
         "crowd" => threads(16, |_| burns(number(100_000_000))),
@@ -210,7 +234,7 @@ pub fn work(name: &str, number: Option<u64>) -> bool {
 }
 
 /// Prints what was noted, a line each: what it was, its name, nanoseconds.
-pub fn print_spent() {
+pub(crate) fn print_spent() {
     for ((kind, name), nanos) in &*SPENT.lock().unwrap() {
         println!("{kind} {name} {nanos}");
     }
