@@ -449,6 +449,15 @@ pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
     Some(id)
 }
 
+/// Sets the name in a record that [`record_for`] made.
+pub fn rename_record(id: RecordId, name: &[u8]) {
+    if !id.is_none() && !name.is_empty() {
+        // SAFETY: the id is that of a thread's record.
+        let record = unsafe { region::record::<Thread>(id) };
+        region::store_bytes(&record.name, name.get(..name.len().min(15)).unwrap_or(name));
+    }
+}
+
 /// Calls `visit` for every registered thread that has not ended.
 pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
     for slot in states() {

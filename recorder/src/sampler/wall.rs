@@ -260,8 +260,7 @@ impl Entering {
 
 impl Watched {
     fn new(tid: u32, now: u64, known: Option<&'static ThreadState>) -> Self {
-        let record = known.map(ThreadState::record_id);
-        let record = record.or_else(|| thread::record_for(tid, &tasks::name(tid)));
+        let record = known.map(ThreadState::record_id).or_else(|| thread::record_for(tid, &tasks::name(tid)));
         let task = Task::new(tid);
         Self {
             cpu_ns: task.cpu_ns(),
@@ -287,6 +286,15 @@ impl Watched {
         self.known
     }
 
+    /// Whose values these are, and its name, which a thread may have changed while it ran: most get theirs after they began.
+    fn identify(&mut self, tid: u32, state: Option<&'static ThreadState>) {
+        match state {
+            // It was registered since: both of its records are one thread's.
+            Some(state) => self.record = state.record_id(),
+            None => thread::rename_record(self.record, &tasks::name(tid)),
+        }
+    }
+
     fn look(&mut self, tid: u32, elapsed: u64, with_running: bool, entering: &mut Entering) {
         let cpu_ns = self.task.cpu_ns();
         let ran = cpu_ns.saturating_sub(self.cpu_ns);
@@ -307,6 +315,7 @@ impl Watched {
         self.owed.add(Parts::of(elapsed, ran, waited, runs, before.is_none()));
         // After the status: a thread that blocks keeps its labels.
         let state = self.state(tid, entering);
+        self.identify(tid, state);
         entering.recording.labels = state.map_or(RecordId::NONE, ThreadState::label_set);
         if let Status::Blocked(at) = status
             && let Some(node) = self.enter_blocked(at, entering)
