@@ -57,10 +57,10 @@ fn through_pprof_and_back_every_value_stays() {
 
 #[test]
 fn a_file_that_was_cut_off_is_a_profile_of_what_it_still_holds() {
-    let of = support::large(60_000, 500);
+    let of = support::large(20_000, 5);
     let bytes = raw(&of);
     let mut most = 0;
-    for length in (0..bytes.len()).step_by(bytes.len() / 200) {
+    for length in (0..bytes.len()).step_by(bytes.len() / 20) {
         let Ok((profile, _)) = decode::raw::decode(&bytes[..length], Limits::default()) else {
             assert!(length < 100, "there is no head in {length} bytes");
             continue;
@@ -118,7 +118,7 @@ fn what_is_checksummed_and_yet_makes_no_sense_is_an_error() {
     let whole = raw(&support::cpu());
     let mut random = Random(11);
     let mut errors = 0;
-    for _ in 0..3000 {
+    for _ in 0..1500 {
         // One chunk's contents changed, and its checksum made to fit.
         let mut bytes = whole.clone();
         let starts = chunks(&bytes);
@@ -145,7 +145,7 @@ fn what_is_checksummed_and_yet_makes_no_sense_is_an_error() {
             }
         }
     }
-    assert!(errors > 300, "{errors}");
+    assert!(errors > 150, "{errors}");
 }
 
 /// Where chunks begin, and how long their payloads are.

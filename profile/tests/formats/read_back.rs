@@ -22,7 +22,7 @@ fn functions((profile, symbols): &(Profile, Symbols), column: usize) -> Vec<(Str
 
 #[test]
 fn every_readable_format_brings_totals_and_functions_back() {
-    for (name, of) in [("cpu", support::cpu()), ("heap", support::heap()), ("large", support::large(2000, 150))] {
+    for (name, of) in [("cpu", support::cpu()), ("heap", support::heap()), ("large", support::large(500, 60))] {
         let types = of.0.sample_types.clone();
         for (format, readable) in [
             (Format::Pprof, Readable::Pprof),
