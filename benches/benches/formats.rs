@@ -1,6 +1,6 @@
 //! Formats out and in, a million samples over fifty thousand stacks: `cargo bench -p profile-recorder-benches --bench formats [-- --quick]`
 //!
-//! In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
+//! `-- FORMAT...` writes these alone. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
 
 extern crate profile as profile_recorder_profile;
 
@@ -55,25 +55,34 @@ fn main() {
         of.0.stacks.frames().len()
     );
     println!("{:<28} {:>9} {:>9}", "processor time, ms", "best", "median");
-    let (pprof, collapsed) = written(&of, rounds);
-    read(&pprof, &collapsed, rounds);
+    let chosen: Vec<Format> = std::env::args().filter_map(|name| Format::from_name(&name).ok()).collect();
+    let (pprof, collapsed) = written(&of, rounds, if chosen.is_empty() { &Format::ALL } else { &chosen });
+    if !chosen.is_empty() {
+        return;
+    }
+    read(&collapsed, rounds);
     operations(&of, rounds);
     peers(&pprof, &collapsed, rounds);
 }
 
 /// Writes each format; returns pprof and collapsed stacks.
-fn written(of: &(Profile, Symbols), rounds: usize) -> (Vec<u8>, Vec<u8>) {
+fn written(of: &(Profile, Symbols), rounds: usize, formats: &[Format]) -> (Vec<u8>, Vec<u8>) {
     let (mut pprof, mut collapsed) = (Vec::new(), Vec::new());
-    for format in Format::ALL {
+    for format in formats.iter().copied() {
         // Two gigabytes of text.
-        if format == Format::Perf && !is_quick() {
+        if format == Format::Perf && formats.len() > 1 && !is_quick() {
             continue;
         }
         let (times, bytes) =
             measured(rounds, || support::encoded(|p, s, o, w| format.encode(p, s, o, w), of, &Options::default()));
         line(&format!("write {format}"), &times, &format!("{} KiB", bytes.len() >> 10));
         match format {
-            Format::Pprof => pprof = bytes,
+            Format::Pprof => {
+                let (times, _) =
+                    measured(rounds, || decode::pprof::decode(&bytes, Limits::default()).expect("our own"));
+                line("read pprof", &times, "");
+                pprof = bytes;
+            }
             Format::Collapsed => collapsed = bytes,
             Format::Raw => {
                 let (times, _) = measured(rounds, || decode::raw::decode(&bytes, Limits::default()).expect("our own"));
@@ -85,9 +94,7 @@ fn written(of: &(Profile, Symbols), rounds: usize) -> (Vec<u8>, Vec<u8>) {
     (pprof, collapsed)
 }
 
-fn read(pprof: &[u8], collapsed: &[u8], rounds: usize) {
-    let (times, _) = measured(rounds, || decode::pprof::decode(pprof, Limits::default()).expect("our own"));
-    line("read pprof", &times, "");
+fn read(collapsed: &[u8], rounds: usize) {
     let types = SampleType::new("alloc_space", "bytes");
     let (times, _) =
         measured(rounds, || decode::collapsed::decode(collapsed, types.clone(), Limits::default()).expect("our own"));

@@ -131,16 +131,19 @@ impl<'a> Encoder<'a> {
         let mut head = crate::proto::Profile { sample_type: types, ..Default::default() };
         let mut buffer = head.encode_to_vec();
         // Samples of one stack next to each other: what they have in common compresses to almost nothing.
-        let mut order: Vec<(StackId, usize)> = profile.samples.iter().map(|sample| sample.stack).zip(0..).collect();
-        order.sort_unstable();
+        let (first, order) = by_stack(profile);
         let (mut locations, mut body) = (Vec::new(), Vec::new());
-        for of_stack in order.chunk_by(|a, b| a.0 == b.0) {
-            let location_id = self.location_ids(of_stack[0].0);
+        for stack in 0..profile.stacks.len() {
+            let of_stack = &order[first[stack]..first[stack + 1]];
+            if of_stack.is_empty() {
+                continue;
+            }
+            let location_id = self.location_ids(StackId(stack as u32));
             locations.clear();
             crate::proto::Sample { location_id, ..Default::default() }.encode_raw(&mut locations);
-            for (_, index) in of_stack {
+            for index in of_stack {
                 body.clear();
-                self.values_and_labels(&profile.samples[*index], &mut body);
+                self.values_and_labels(&profile.samples[*index as usize], &mut body);
                 encode_key(SAMPLE, WireType::LengthDelimited, &mut buffer);
                 encode_varint((locations.len() + body.len()) as u64, &mut buffer);
                 buffer.extend_from_slice(&locations);
@@ -284,6 +287,20 @@ impl<'a> Encoder<'a> {
         }
         mappings
     }
+}
+
+/// Positions of the samples of each stack, in their order, and where those of a stack begin.
+fn by_stack(profile: &Profile) -> (Vec<usize>, Vec<u32>) {
+    let mut first = vec![0_usize; profile.stacks.len() + 1];
+    profile.samples.iter().for_each(|sample| first[sample.stack.index() + 1] += 1);
+    (1..first.len()).for_each(|i| first[i] += first[i - 1]);
+    let mut next = first.clone();
+    let mut order = vec![0; profile.samples.len()];
+    for (sample, position) in profile.samples.iter().zip(0..) {
+        order[next[sample.stack.index()]] = position;
+        next[sample.stack.index()] += 1;
+    }
+    (first, order)
 }
 
 fn value_type(sample_type: &SampleType, strings: &mut Strings) -> ValueType {
