@@ -6,7 +6,7 @@
 //! the sample, and on allocations the number `bytes`, their mean size. Frames that never had an address are locations without one.
 //! A mapping says that it has functions, files, lines or inlined frames when symbols of it are there.
 //!
-//! Samples are ordered by stack. A message is written as soon as it is known, so that a large profile is never held twice.
+//! Samples are ordered by stack. A message is written as soon as it is known, so that a large profile's stacks are never held twice.
 
 use crate::named::NO_STACK;
 use crate::proto::{Function, Label, Line, Location, Mapping, ValueType};
@@ -132,7 +132,14 @@ impl<'a> Encoder<'a> {
         let mut buffer = head.encode_to_vec();
         // Samples of one stack next to each other: what they have in common compresses to almost nothing.
         let (first, order) = by_stack(profile);
-        let (mut locations, mut body) = (Vec::new(), Vec::new());
+        // What each sample has of its own is encoded front to back: in the order of stacks, samples lie all over the memory.
+        let (mut bodies, mut ends) = (Vec::new(), Vec::with_capacity(profile.samples.len() + 1));
+        ends.push(0);
+        for sample in &profile.samples {
+            self.values_and_labels(sample, &mut bodies);
+            ends.push(bodies.len());
+        }
+        let mut locations = Vec::new();
         for stack in 0..profile.stacks.len() {
             let of_stack = &order[first[stack]..first[stack + 1]];
             if of_stack.is_empty() {
@@ -142,12 +149,11 @@ impl<'a> Encoder<'a> {
             locations.clear();
             crate::proto::Sample { location_id, ..Default::default() }.encode_raw(&mut locations);
             for index in of_stack {
-                body.clear();
-                self.values_and_labels(&profile.samples[*index as usize], &mut body);
+                let body = &bodies[ends[*index as usize]..ends[*index as usize + 1]];
                 encode_key(SAMPLE, WireType::LengthDelimited, &mut buffer);
                 encode_varint((locations.len() + body.len()) as u64, &mut buffer);
                 buffer.extend_from_slice(&locations);
-                buffer.extend_from_slice(&body);
+                buffer.extend_from_slice(body);
                 if buffer.len() >= PIECE {
                     out.write_all(&buffer)?;
                     buffer.clear();
