@@ -4,38 +4,26 @@
 //! pprof does not know a mapping's bias: that of a file linked at its own offsets is assumed, so addresses in the file may be off by a
 //! constant while those in the process are right. Locations without an address become named frames.
 
-use super::{DecodeError, Limits};
+use super::{DecodeError, Limits, gunzip};
 use crate::proto::{self, Function, Line, Location};
 use crate::{
     AddressKind, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks,
     SymbolFrame, Symbols, Thread, ThreadId,
 };
-use flate2::read::MultiGzDecoder;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
 const SAMPLE: u32 = 2;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads a file: what was measured, and the names it carries.
 pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
-    let mut unpacked = Vec::new();
-    let bytes = if bytes.starts_with(&GZIP) {
-        let limit = limits.bytes as u64;
-        MultiGzDecoder::new(bytes)
-            .take(limit.saturating_add(1))
-            .read_to_end(&mut unpacked)
-            .map_err(|error| DecodeError::corrupt(format!("damaged gzip data: {error}")))?;
-        &unpacked
-    } else {
-        bytes
-    };
+    let unpacked = gunzip(bytes, limits)?;
+    let bytes = &*unpacked;
     if bytes.len() > limits.bytes {
         return Err(DecodeError::too_large(limits));
     }
@@ -83,6 +71,8 @@ struct Decoder<'a> {
     /// Frames of each location, root-most first.
     locations: FxHashMap<u64, Vec<FrameId>>,
     stacks: FxHashMap<Vec<u64>, StackId>,
+    /// Samples of one stack often stand together.
+    last_stack: (Vec<u64>, StackId),
     threads: FxHashMap<Thread, ThreadId>,
     is_memory: bool,
     limits: Limits,
@@ -105,6 +95,7 @@ impl<'a> Decoder<'a> {
             functions: FxHashMap::default(),
             locations: FxHashMap::default(),
             stacks: FxHashMap::default(),
+            last_stack: (Vec::new(), Stacks::ROOT),
             threads: FxHashMap::default(),
             is_memory: false,
             limits,
@@ -235,8 +226,15 @@ impl<'a> Decoder<'a> {
             )));
         }
         let (labels, thread) = self.labels(&sample.label)?;
-        let stack = match self.stacks.get(&sample.location_id) {
-            Some(stack) => *stack,
+        let is_last = sample.location_id == self.last_stack.0;
+        let known = if is_last { Some(self.last_stack.1) } else { self.stacks.get(&sample.location_id).copied() };
+        let stack = match known {
+            Some(stack) => {
+                if !is_last {
+                    self.last_stack = (sample.location_id, stack);
+                }
+                stack
+            }
             None => {
                 let mut stack = Stacks::ROOT;
                 for id in sample.location_id.iter().rev() {
@@ -245,6 +243,7 @@ impl<'a> Decoder<'a> {
                     self.take_on(frames.len() * size_of::<FrameId>())?;
                     stack = frames.iter().fold(stack, |stack, frame| self.profile.stacks.push(stack, *frame));
                 }
+                self.last_stack = (sample.location_id.clone(), stack);
                 self.stacks.insert(sample.location_id, stack);
                 stack
             }
