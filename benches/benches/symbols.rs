@@ -25,7 +25,9 @@ fn main() {
     let named: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).filter(|path| path.is_file()).collect();
     let files = if named.is_empty() { usual_files() } else { named };
     println!("Symbolising addresses spread over the code of a file, then drawing the flame graph of stacks of them.\n");
-    println!("    file MiB  DWARF MiB  addresses  detail  symbols ms  us/address    SVG ms  peak MiB  kept MiB   named  file");
+    println!(
+        "    file MiB  DWARF MiB  addresses  detail  symbols ms  us/address    SVG ms  peak MiB  kept MiB   named  file"
+    );
     for file in files {
         for (name, _) in DETAILS {
             for count in if is_quick() { vec![1000] } else { vec![1000, 10_000] } {
