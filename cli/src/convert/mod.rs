@@ -33,7 +33,12 @@ pub(crate) fn convert(convert: &Convert) -> Result<Ending, Error> {
     let (mut written, mut failed) = (Vec::new(), false);
     for (format, file) in outputs {
         match file.finish(|out| format.encode(&profile, &symbols, &options, out)) {
-            Ok(path) => written.push(path),
+            Ok(path) => {
+                if let (false, Some(line)) = (convert.quiet, summary::large_file(&path, format)) {
+                    warn(line);
+                }
+                written.push(path);
+            }
             Err(error) => {
                 error.print();
                 failed = true;

@@ -86,7 +86,12 @@ fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, pro
         for output in outputs.iter_mut().filter_map(|output| output.take_if(|output| output.mode == *mode)) {
             let format = output.format;
             match output.file.finish(|out| format.encode(&measured.profile, &measured.symbols, &options, out)) {
-                Ok(path) => written.push(path),
+                Ok(path) => {
+                    if let (false, Some(line)) = (record.quiet, summary::large_file(&path, format)) {
+                        warn(line);
+                    }
+                    written.push(path);
+                }
                 Err(error) => {
                     error.print();
                     failed = true;
