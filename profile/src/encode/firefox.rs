@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
         };
         (0..profile.threads.len() as u32).for_each(|id| _ = writer.thread(Some(ThreadId(id))));
         // What belongs to nobody in particular needs a place, and so do the comments.
-        if profile.threads.is_empty() {
+        if profile.threads.is_empty() || profile.samples.iter().any(|sample| sample.thread.is_none()) {
             writer.thread(None);
         }
         writer
@@ -213,6 +213,12 @@ impl<'a> Writer<'a> {
         let profile = self.profile;
         let counted = profile.column("samples").is_some_and(|column| profile.sample_types[column].unit == "count");
         let is_cpu = profile.sample_types[column].kind == "cpu";
+        // The CPU delta of a sample is that since the one before it: without a first one, the first would have none.
+        let threads: Vec<_> = self.threads.values().copied().collect();
+        for thread in threads {
+            let begin = fx::Timestamp::from_nanos_since_reference(0);
+            self.out.add_sample(thread, begin, None, fx::CpuDelta::ZERO, 0);
+        }
         // What rounding left over, so that it is not lost in the sum.
         let mut nanos = 0_i128;
         timeline::entries(profile, column, MAX_REPEATED, |entry| {
@@ -233,7 +239,9 @@ impl<'a> Writer<'a> {
                 nanos += i128::from(entry.value);
                 crate::profile::clamp(nanos / 1_000_000 - before)
             };
-            let at = self.since_start(entry.unix_ns);
+            // A sample stands for the time before it. Events say when that was over.
+            let end = entry.unix_ns.saturating_add(if entry.sample.is_some() { entry.value.max(0) } else { 0 });
+            let at = self.since_start(end);
             self.sample(thread, at, stack, delta, weight);
             Ok(())
         })?;

@@ -16,7 +16,7 @@ use prost::encoding::encode_varint;
 use std::io::{self, Write};
 
 /// Bytes of a chunk before they are compressed: what is lost at most where a file was cut off.
-const PIECE: usize = 1 << 18;
+const PIECE: usize = 1 << 16;
 
 /// Writes the profile.
 pub fn encode(profile: &Profile, symbols: &Symbols, _: &Options, out: &mut dyn Write) -> io::Result<()> {

@@ -35,7 +35,8 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
         let mut threads: Vec<ThreadId> = profile.samples.iter().filter_map(|sample| sample.thread).collect();
         threads.sort_unstable();
         threads.dedup();
-        profiles.extend(threads.into_iter().take(MAX_THREADS).map(|t| Sampled::new(profile, &tree, first, Some(t))));
+        let of_threads = threads.into_iter().map(|thread| Sampled::new(profile, &tree, first, Some(thread)));
+        profiles.extend(of_threads.filter(|sampled| !sampled.weights.is_empty()).take(MAX_THREADS));
     }
     let document = Document {
         schema: SCHEMA,
