@@ -1,5 +1,9 @@
 //! The command line: what was typed, and what it means.
 
+mod convert;
+
+pub(crate) use convert::Convert;
+
 use crate::error::Error;
 use crate::numbers;
 use crate::outputs::OutputPath;
@@ -16,6 +20,8 @@ pub(crate) enum Invocation {
     Record(Record),
     /// Count the allocations of a command.
     Stat(Stat),
+    /// Write a profile in other formats.
+    Convert(Convert),
 }
 
 /// What `record` was asked for.
@@ -35,6 +41,8 @@ pub(crate) struct Record {
     pub(crate) quiet: bool,
     /// How much to find out about addresses.
     pub(crate) symbols: symbolize::Detail,
+    /// How names are shown.
+    pub(crate) names: symbolize::NameStyle,
     /// The command and its arguments.
     pub(crate) command: CommandLine,
 }
@@ -126,6 +134,9 @@ enum TypedCommand {
     /// Run a command and write profiles of it and of the processes that it starts
     #[command(after_help = RECORD_EXAMPLES)]
     Record(TypedRecord),
+    /// Write a profile in other formats, with names for the addresses that have none
+    #[command(after_help = convert::EXAMPLES)]
+    Convert(convert::TypedConvert),
     /// Run a command and count its calls of every allocation function exactly
     #[command(after_help = STAT_EXAMPLES)]
     Stat(TypedStat),
@@ -151,6 +162,9 @@ struct TypedRecord {
     /// What to find out about each address
     #[arg(long, value_name = "DETAIL", value_enum, default_value = "full")]
     symbols: Symbols,
+    /// How names are shown
+    #[arg(long, value_name = "STYLE", value_enum, default_value = "full")]
+    names: Names,
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -182,6 +196,33 @@ enum Symbols {
     None,
 }
 
+impl From<Symbols> for symbolize::Detail {
+    fn from(typed: Symbols) -> Self {
+        match typed {
+            Symbols::Full => Self::Full,
+            Symbols::Names => Self::Names,
+            Symbols::None => Self::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Names {
+    /// As they are
+    Full,
+    /// Without types, and stacks without the frames of start-up and allocator
+    Short,
+}
+
+impl From<Names> for symbolize::NameStyle {
+    fn from(typed: Names) -> Self {
+        match typed {
+            Names::Full => Self::Full,
+            Names::Short => Self::Short,
+        }
+    }
+}
+
 /// Reads this process's command line. Ends the process after printing help or the version.
 pub(crate) fn parse() -> Result<Invocation, Error> {
     match Typed::try_parse() {
@@ -199,6 +240,7 @@ impl TypedCommand {
     fn understand(self) -> Result<Invocation, Error> {
         match self {
             Self::Record(typed) => typed.understand().map(Invocation::Record),
+            Self::Convert(typed) => typed.understand().map(Invocation::Convert),
             Self::Stat(typed) => Ok(Invocation::Stat(Stat {
                 json: typed.json,
                 output: typed.output,
@@ -233,11 +275,8 @@ impl TypedRecord {
             outputs,
             follow: !self.no_follow,
             quiet: self.quiet,
-            symbols: match self.symbols {
-                Symbols::Full => symbolize::Detail::Full,
-                Symbols::Names => symbolize::Detail::Names,
-                Symbols::None => symbolize::Detail::None,
-            },
+            symbols: self.symbols.into(),
+            names: self.names.into(),
             command: CommandLine::new(self.command)?,
         })
     }
@@ -281,7 +320,7 @@ mod tests {
         let typed = Typed::try_parse_from(words).map_err(|e| Error::usage(one_line(&e.render().to_string())))?;
         match typed.command.understand()? {
             Invocation::Record(record) => Ok(record),
-            Invocation::Stat(_) => panic!("not record"),
+            other => panic!("not record: {other:?}"),
         }
     }
 

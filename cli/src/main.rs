@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod convert;
 mod ending;
 mod error;
 mod numbers;
@@ -23,6 +24,7 @@ fn main() {
     let ending = match args::parse() {
         Ok(Invocation::Record(options)) => record::record(&options),
         Ok(Invocation::Stat(options)) => stat::stat(&options),
+        Ok(Invocation::Convert(options)) => convert::convert(&options),
         Err(error) => Err(error),
     };
     ending

@@ -71,6 +71,11 @@ pub(crate) fn open(paths: &[OutputPath], modes: &[Mode]) -> Result<Vec<Output>, 
     .collect()
 }
 
+/// Opens a file for each output, with its format.
+pub(crate) fn open_each(paths: &[OutputPath]) -> Result<Vec<(Format, PendingFile)>, Error> {
+    paths.iter().map(|output| Ok((output.format, PendingFile::create(output.path.clone())?))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

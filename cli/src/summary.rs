@@ -4,10 +4,13 @@ use crate::args::{CommandLine, Mode};
 use crate::numbers::{human_bytes, human_nanos, with_commas};
 use layout::Lost;
 use profile::store::Decoded;
-use profile::{Profile, StackId, Symbols, sites};
+use profile::{Format, Profile, StackId, Symbols, sites};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Write, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// A file of text with more bytes is more than anybody reads.
+const LARGE: u64 = 256 << 20;
 
 /// Writes lines to standard error.
 pub(crate) fn print(lines: impl IntoIterator<Item = String>) {
@@ -110,6 +113,20 @@ pub(crate) fn written(files: &[PathBuf]) -> Option<String> {
     (!names.is_empty()).then(|| format!("wrote {}", names.join(", ")))
 }
 
+/// What [`large`] says of a file that was written.
+pub(crate) fn large_file(path: &Path, format: Format) -> Option<String> {
+    large(path, format, path.metadata().ok()?.len())
+}
+
+/// A line for a file of text that is larger than anybody reads: what makes it so, and what holds the same in less.
+fn large(path: &Path, format: Format, bytes: u64) -> Option<String> {
+    let repeats = matches!(format, Format::Collapsed | Format::Perf | Format::Col);
+    (repeats && bytes >= LARGE).then(|| {
+        let (path, gib) = (path.display(), bytes as f64 / f64::from(1 << 30));
+        format!("{path} has {gib:.1} GiB: {format} repeats every frame of every stack; .pb.gz and .profrec hold the same in about a tenth")
+    })
+}
+
 /// How many processes there were; a process that executed several programs is one.
 pub(crate) fn processes(stores: &[Decoded]) -> usize {
     stores.iter().map(|store| store.pid).collect::<BTreeSet<_>>().len()
@@ -205,6 +222,15 @@ mod tests {
         let stores = [store("/bin/b", true), store("/bin/c", false), store("/bin/a", true), store("/bin/b", true)];
         let text = "exports its own malloc; calls that it makes itself without an import slot are not seen";
         assert_eq!(unseen(&stores), [format!("a {text}"), format!("b {text}")]);
+    }
+
+    #[test]
+    fn a_text_that_nobody_can_read_is_told_with_what_holds_the_same() {
+        let path = Path::new("a.folded");
+        assert_eq!(large(path, Format::Collapsed, LARGE - 1), None);
+        assert_eq!(large(path, Format::Pprof, LARGE), None);
+        let line = large(path, Format::Collapsed, 3_600_000_000).unwrap();
+        assert!(line.starts_with("a.folded has 3.4 GiB: collapsed repeats"), "{line}");
     }
 
     #[test]

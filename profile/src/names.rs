@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// The names of a frame, innermost inlined function first; never empty.
 ///
-/// Without a symbol it is `module+0xSVMA`, outside every mapping `[unknown]+0xADDRESS`.
+/// Without a symbol it is `module+0xSVMA`, outside every mapping `[unknown]+0xADDRESS`: the address that would be looked up, inside the call.
 pub fn of<'a>(frame: &'a Frame, profile: &Profile, symbols: &'a Symbols) -> Vec<Cow<'a, str>> {
     match symbols.get(frame) {
         [] => vec![without_symbol(frame, profile)],
@@ -16,7 +16,8 @@ pub fn of<'a>(frame: &'a Frame, profile: &Profile, symbols: &'a Symbols) -> Vec<
 fn without_symbol<'a>(frame: &'a Frame, profile: &Profile) -> Cow<'a, str> {
     match frame {
         Frame::Named(name) => Cow::Borrowed(name),
-        Frame::Address { mapping, svma, .. } => {
+        Frame::Address { mapping, svma, kind } => {
+            let svma = kind.for_lookup(*svma);
             let module = mapping.and_then(|id| profile.mapping(id)).map_or("[unknown]", |m| m.file_name());
             Cow::Owned(format!("{module}+{svma:#x}"))
         }
@@ -36,8 +37,8 @@ mod tests {
         };
         let frame = |mapping| Frame::Address { mapping, svma: Svma(0x4f20), kind: AddressKind::ReturnAddress };
         let names = |frame: &Frame| of(frame, &profile, &Symbols::new())[0].clone().into_owned();
-        assert_eq!(names(&frame(Some(MappingId(0)))), "libz.so.1+0x4f20");
-        assert_eq!(names(&frame(None)), "[unknown]+0x4f20");
+        assert_eq!(names(&frame(Some(MappingId(0)))), "libz.so.1+0x4f1f");
+        assert_eq!(names(&frame(None)), "[unknown]+0x4f1f");
         assert_eq!(names(&Frame::named("malloc")), "malloc");
     }
 

@@ -43,7 +43,16 @@ impl Profile {
             })
             .collect();
         let mut by_frame: Vec<usize> = (0..renumbered.len()).collect();
-        by_frame.sort_unstable_by(|a, b| renumbered[*a].cmp(&renumbered[*b]));
+        // By the address that is looked up: formats that keep that one alone are read back into the same order.
+        let place = |frame: &Frame| match frame {
+            Frame::Address { mapping, svma, kind } => Some((*mapping, kind.for_lookup(*svma))),
+            Frame::Named(_) => None,
+        };
+        by_frame.sort_unstable_by(|a, b| {
+            let (a, b) = (&renumbered[*a], &renumbered[*b]);
+            let names_last = |frame: &Frame| frame.address().is_none();
+            (names_last(a), place(a), a).cmp(&(names_last(b), place(b), b))
+        });
         let mut rank = vec![0; renumbered.len()];
         by_frame.iter().enumerate().for_each(|(position, frame)| rank[*frame] = position);
         by_frame.iter().for_each(|frame| _ = self.stacks.frame_id(renumbered[*frame].clone()));

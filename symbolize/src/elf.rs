@@ -16,6 +16,8 @@ use crate::image::Image;
 const SECTIONS: u64 = 0x1_0000;
 /// Largest table of section names, and largest note, that is read.
 const SMALL_TABLE: u64 = 1 << 20;
+/// The kernel maps files in pages of 4 KiB at least.
+const PAGE_BITS: u64 = 4095;
 
 /// One entry of the section table.
 #[derive(Clone, Debug)]
@@ -86,16 +88,34 @@ impl Elf {
     }
 
     fn build_id_of_segments(&self) -> Option<Vec<u8>> {
-        let (offset, count) = self.segments;
-        let length = size_of::<elf::ProgramHeader64<LE>>();
-        let table = self.image.read(offset, count * length as u64, SMALL_TABLE * 8)?;
-        table.chunks_exact(length).find_map(|bytes| {
-            let (segment, _) = pod::from_bytes::<elf::ProgramHeader64<LE>>(bytes).ok()?;
+        self.segments().into_iter().find_map(|segment| {
             if segment.p_type.get(LE) != elf::PT_NOTE {
                 return None;
             }
             build_id_of_notes(&self.image.read(segment.p_offset.get(LE), segment.p_filesz.get(LE), SMALL_TABLE)?)
         })
+    }
+
+    /// The address at which the linker meant the bytes at this offset to lie, of code if the offset belongs to several segments: the
+    /// kernel maps whole pages, so the first page of one can hold the end of another.
+    pub(crate) fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        let segments = self.segments();
+        let loaded = segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD);
+        let holding = loaded.filter(|segment| {
+            let start = segment.p_offset.get(LE);
+            // Of a debug file the sizes in the file are zero; those in memory are the original's.
+            let size = segment.p_filesz.get(LE).max(segment.p_memsz.get(LE));
+            (start & !PAGE_BITS..start.saturating_add(size)).contains(&offset)
+        });
+        let best = holding.max_by_key(|segment| segment.p_flags.get(LE).contains(elf::PF_X))?;
+        Some(best.p_vaddr.get(LE).wrapping_add(offset).wrapping_sub(best.p_offset.get(LE)))
+    }
+
+    fn segments(&self) -> Vec<elf::ProgramHeader64<LE>> {
+        let (offset, count) = self.segments;
+        let length = size_of::<elf::ProgramHeader64<LE>>() as u64;
+        let table = self.image.read(offset, count * length, SMALL_TABLE * 8).unwrap_or_default();
+        pod::slice_from_all_bytes(&table).map(<[_]>::to_vec).unwrap_or_default()
     }
 
     /// Name and CRC of the separate debug file that `.gnu_debuglink` asks for.

@@ -12,6 +12,7 @@
 //! maps, the vDSO from our own process's copy.
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod demangle;
 mod elf;
 mod functions;
@@ -21,14 +22,18 @@ mod locate;
 mod module;
 mod packed;
 mod perf_map;
+mod processes;
+mod short;
 mod vdso;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use profile::{AddressKey, Mapping, Profile, SymbolFrame, Symbols};
+use profile::{AddressKey, Frame, Mapping, Profile, SymbolFrame, Symbols};
 
+pub use crate::adopt::adopt;
 use crate::functions::Function;
+pub use crate::short::{NameStyle, short};
 
 /// How much to find out about an address.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -48,11 +53,15 @@ pub struct Options {
     /// How much to find out.
     pub detail: Detail,
     /// Where separate debug files lie, and copies of files that are gone from their own path: `DIR/.build-id/ab/cdef.debug`,
-    /// `DIR/PATH`, `DIR/NAME`. The default is `/usr/lib/debug`.
+    /// `DIR/PATH`, `DIR/NAME`, and packages of split debug information: `DIR/.build-id/ab/cdef.dwp`, `DIR/NAME.dwp`. The first
+    /// that has something wins. The default is `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
-    /// Processes whose perf maps (`/tmp/perf-PID.map`) name the code outside all files; the first that knows an address
-    /// names it. The default is none.
+    /// Processes whose perf maps (`/tmp/perf-PID.map`, also of their own file system) name the code outside all files; the
+    /// first that knows an address names it. The default is none.
     pub perf_map_pids: Vec<u32>,
+    /// Processes that are asked for files that are not found otherwise, as long as they run: a container's files, and deleted
+    /// ones that they still map. The default is none.
+    pub file_pids: Vec<u32>,
 }
 
 impl Default for Options {
@@ -61,6 +70,7 @@ impl Default for Options {
             detail: Detail::default(),
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             perf_map_pids: Vec::new(),
+            file_pids: Vec::new(),
         }
     }
 }
@@ -76,7 +86,12 @@ pub struct Symbolized {
 
 /// Names the addresses of `profile`.
 pub fn symbolize(profile: &Profile, options: &Options) -> Symbolized {
-    let mut found = Symbolized::default();
+    complete(profile, Symbols::new(), options)
+}
+
+/// Names the addresses of `profile` that `symbols` does not name yet, and returns both together.
+pub fn complete(profile: &Profile, symbols: Symbols, options: &Options) -> Symbolized {
+    let mut found = Symbolized { symbols, notes: Vec::new() };
     if options.detail == Detail::None {
         return found;
     }
@@ -84,6 +99,9 @@ pub fn symbolize(profile: &Profile, options: &Options) -> Symbolized {
     let mut generated = Batch::default();
     for key in profile.addresses() {
         let (mapping, svma, kind) = key;
+        if !found.symbols.get(&Frame::Address { mapping, svma, kind }).is_empty() {
+            continue;
+        }
         let address = kind.for_lookup(svma);
         match mapping.map(|id| profile.mapping(id)) {
             None => generated.push(key, address.0),
@@ -115,7 +133,9 @@ fn generated_frames(addresses: &[u64], options: &Options, notes: &mut Vec<String
     let mut functions: Vec<Option<Function>> = vec![None; addresses.len()];
     if !addresses.is_empty() {
         for &pid in &options.perf_map_pids {
-            let result = perf_map::find(Path::new(&perf_map::path(pid)), pid, addresses, &mut functions);
+            // A process that ended has no file system of its own any more; what it left in ours is still there.
+            let own = processes::perf_map(pid).filter(|own| own.exists());
+            let result = perf_map::find(&own.unwrap_or_else(|| perf_map::path(pid)), pid, addresses, &mut functions);
             notes.extend(result.err());
         }
     }

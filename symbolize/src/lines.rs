@@ -4,13 +4,16 @@
 //! it lives for one batch of one file.
 
 use std::collections::HashMap;
+use std::os::unix::fs::symlink;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use profile::{Svma, SymbolFrame};
+use tempfile::TempDir;
 
 use crate::demangle::Name;
 
@@ -45,10 +48,32 @@ impl Line {
 }
 
 /// The functions at each address, innermost first. The error says why the file's debug information was not used.
-pub(crate) fn find(path: &Path, addresses: &[u64], debug_dirs: &[PathBuf]) -> Result<Vec<Vec<Line>>, String> {
+///
+/// `package` is that of its split debug information if it does not lie next to the file, the only place where blazesym looks.
+pub(crate) fn find(
+    path: &Path,
+    package: Option<&Path>,
+    addresses: &[u64],
+    debug_dirs: &[PathBuf],
+) -> Result<Vec<Vec<Line>>, String> {
+    let together = package.map(|package| together(path, package)).transpose();
+    let together = together.map_err(|error| format!("its split debug information cannot be read: {error}"))?;
+    let path = together.as_ref().map_or_else(|| path.to_owned(), |folder| folder.path().join(TOGETHER));
+    let path = path.as_path();
     // Debug information is as diverse as compilers. A panic over it must not end whoever asked for names.
     panic::catch_unwind(AssertUnwindSafe(|| look_up(path, addresses, debug_dirs)))
         .unwrap_or_else(|_| Err("its debug information cannot be read: names only".to_owned()))
+}
+
+/// What a file and its package are called next to each other.
+const TOGETHER: &str = "file";
+
+/// A folder with links to both.
+fn together(path: &Path, package: &Path) -> io::Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("profile-recorder-").tempdir()?;
+    symlink(fs::canonicalize(path)?, folder.path().join(TOGETHER))?;
+    symlink(fs::canonicalize(package)?, folder.path().join(TOGETHER).with_extension("dwp"))?;
+    Ok(folder)
 }
 
 fn look_up(path: &Path, addresses: &[u64], debug_dirs: &[PathBuf]) -> Result<Vec<Vec<Line>>, String> {

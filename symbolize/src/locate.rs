@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 
 use crate::elf::Elf;
 use crate::image::Image;
+use crate::{Options, processes};
 
 /// What the kernel appends to the path of a file that is gone.
-const DELETED: &str = " (deleted)";
+pub(crate) const DELETED: &str = " (deleted)";
+/// What the package of a file's split debug information is called after the file's own name.
+const PACKAGE: &str = ".dwp";
 /// Shorter build ids are hand-made and not unique.
 const BUILD_ID: usize = 4;
 
@@ -23,7 +26,7 @@ pub(crate) struct Binary {
 }
 
 /// The file that was mapped from `path`, or why there is none. `recorded` is when that was, in nanoseconds since 1970; 0 if not known.
-pub(crate) fn binary(path: &str, build_id: &[u8], recorded: i64, debug_dirs: &[PathBuf]) -> Result<Binary, String> {
+pub(crate) fn binary(path: &str, build_id: &[u8], recorded: i64, options: &Options) -> Result<Binary, String> {
     if build_id.is_empty() && changed_since(Path::new(path), recorded) {
         return Err("changed since it was recorded: not used (it has no build id)".to_owned());
     }
@@ -35,13 +38,10 @@ pub(crate) fn binary(path: &str, build_id: &[u8], recorded: i64, debug_dirs: &[P
         return Err(reason);
     }
     let plain = path.strip_suffix(DELETED).unwrap_or(path);
-    let relative = plain.trim_start_matches('/');
     let here = [PathBuf::from(plain), PathBuf::from("/proc/self/exe")];
-    let elsewhere = debug_dirs.iter().flat_map(|directory| {
-        let by_id = by_build_id(directory, build_id, "");
-        by_id.into_iter().chain([directory.join(relative), directory.join(file_name(relative))])
-    });
-    here.into_iter().chain(elsewhere).find_map(|path| open(&path, build_id).ok()).ok_or(reason)
+    let elsewhere = options.debug_dirs.iter().flat_map(|directory| copies(directory, path, build_id));
+    let seen = options.file_pids.iter().flat_map(|pid| processes::paths(*pid, Path::new(plain)));
+    here.into_iter().chain(elsewhere).chain(seen).find_map(|path| open(&path, build_id).ok()).ok_or(reason)
 }
 
 /// Whether a file was written, replaced or renamed after a time. (A file that was replaced may have any time of modification; that of its last change is the kernel's.)
@@ -51,17 +51,49 @@ fn changed_since(path: &Path, unix_ns: i64) -> bool {
     unix_ns != 0 && changed > unix_ns
 }
 
-/// The separate debug file of a mapped file, of which `main` is what was found.
-pub(crate) fn debug_file(main: Option<&Binary>, build_id: &[u8], debug_dirs: &[PathBuf]) -> Option<Binary> {
+/// The separate debug file of a file mapped from `path`, of which `main` is what was found: by build id, also a whole copy that was not
+/// stripped, else by debug link.
+pub(crate) fn debug_file(main: Option<&Binary>, path: &str, build_id: &[u8], options: &Options) -> Option<Binary> {
+    let debug_dirs = &options.debug_dirs;
     let own = main.and_then(|main| main.elf.build_id());
     let build_id = if build_id.is_empty() { own.as_deref().unwrap_or_default() } else { build_id };
     if !build_id.is_empty() {
-        let mut paths = debug_dirs.iter().filter_map(|directory| by_build_id(directory, build_id, ".debug"));
-        if let Some(binary) = paths.find_map(|path| open(&path, build_id).ok()) {
-            return Some(binary);
+        let debug = debug_dirs.iter().filter_map(|directory| by_build_id(directory, build_id, ".debug"));
+        let copies = debug_dirs.iter().flat_map(|directory| copies(directory, path, build_id));
+        let is_other = |binary: &Binary| main.is_none_or(|main| main.path != binary.path);
+        let found = debug
+            .chain(copies)
+            .filter_map(|path| open(&path, build_id).ok())
+            .find(|binary| is_other(binary) && (binary.elf.has_symtab() || binary.elf.has_dwarf()));
+        if found.is_some() {
+            return found;
         }
     }
     linked(main?, build_id, debug_dirs)
+}
+
+/// Where a directory of copies may hold a file.
+fn copies(directory: &Path, path: &str, build_id: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let relative = path.strip_suffix(DELETED).unwrap_or(path).trim_start_matches('/');
+    let named = (!relative.is_empty()).then(|| [directory.join(relative), directory.join(file_name(relative))]);
+    by_build_id(directory, build_id, "").into_iter().chain(named.into_iter().flatten())
+}
+
+/// The package of split debug information that belongs to `binary`, mapped from `path`, unless it lies next to the binary.
+pub(crate) fn package(binary: &Binary, path: &str, build_id: &[u8], options: &Options) -> Option<PathBuf> {
+    let with_ending = |path: PathBuf| {
+        let mut path = path.into_os_string();
+        path.push(PACKAGE);
+        PathBuf::from(path)
+    };
+    if with_ending(binary.path.clone()).exists() {
+        return None;
+    }
+    let plain = path.strip_suffix(DELETED).unwrap_or(path);
+    let far = options.debug_dirs.iter().flat_map(|directory| {
+        by_build_id(directory, build_id, PACKAGE).into_iter().chain(copies(directory, path, &[]).map(with_ending))
+    });
+    [with_ending(PathBuf::from(plain))].into_iter().chain(far).find(|path| path.is_file())
 }
 
 fn linked(main: &Binary, build_id: &[u8], debug_dirs: &[PathBuf]) -> Option<Binary> {
@@ -82,7 +114,10 @@ fn linked(main: &Binary, build_id: &[u8], debug_dirs: &[PathBuf]) -> Option<Bina
 }
 
 fn open(path: &Path, build_id: &[u8]) -> Result<Binary, String> {
-    let image = Image::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+    let image = Image::open(path).map_err(|error| {
+        let text = error.to_string().to_lowercase();
+        format!("cannot be read: {}", text.split(" (os error").next().unwrap_or(&text))
+    })?;
     let elf = Elf::parse(image)?;
     let found = elf.build_id();
     if !build_id.is_empty() && found.as_deref() != Some(build_id) {

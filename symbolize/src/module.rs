@@ -24,7 +24,7 @@ pub(crate) fn frames(
         vdso_functions(build_id, addresses, &mut functions, notes);
         return functions.iter().map(|function| function.iter().map(frame).collect()).collect();
     }
-    let main = match locate::binary(path, build_id, recorded, &options.debug_dirs) {
+    let main = match locate::binary(path, build_id, recorded, options) {
         Ok(binary) => Some(binary),
         Err(reason) => {
             notes.push(format!("{path}: {reason}"));
@@ -33,14 +33,15 @@ pub(crate) fn frames(
     };
     let full = options.detail == Detail::Full;
     let wants_debug_file = main.as_ref().is_none_or(|main| !main.elf.has_symtab() || (full && !main.elf.has_dwarf()));
-    let debug = wants_debug_file.then(|| locate::debug_file(main.as_ref(), build_id, &options.debug_dirs)).flatten();
+    let debug = wants_debug_file.then(|| locate::debug_file(main.as_ref(), path, build_id, options)).flatten();
     names(main.as_ref(), debug.as_ref(), addresses, &mut functions, notes);
 
     let dwarf = [&main, &debug].into_iter().flatten().find(|binary| full && binary.elf.has_dwarf());
     let lines = dwarf.and_then(|binary| {
         // Other addresses have no lines, and blazesym may overflow on them.
         let code: Vec<u64> = addresses.iter().copied().filter(|&address| binary.elf.has_code_at(address)).collect();
-        let lines = lines::find(&binary.path, &code, &options.debug_dirs);
+        let package = locate::package(binary, path, build_id, options);
+        let lines = lines::find(&binary.path, package.as_deref(), &code, &options.debug_dirs);
         lines.map(|lines| code.into_iter().zip(lines)).map_err(|reason| notes.push(format!("{path}: {reason}"))).ok()
     });
     let mut lines = lines.into_iter().flatten().peekable();

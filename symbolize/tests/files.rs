@@ -1,5 +1,6 @@
 //! Files that changed, vanished, or are damaged, and code that lies in no file.
 
+mod running;
 mod support;
 
 use std::fs;

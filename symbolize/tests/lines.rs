@@ -232,3 +232,100 @@ fn the_moved_part_of_a_function_is_shown_as_the_function() {
         assert_eq!(last.line != 0, detail == Detail::Full);
     }
 }
+
+#[test]
+fn sections_packed_with_zstd_are_read_where_that_is_built_in_and_said_where_not() {
+    let folder = Folder::new();
+    let whole = folder.compile("gcc", C, "whole", &["-O2", "-g", "-Wl,--build-id"]);
+    let addresses = bytes_of(&whole, &["main", "outer"]);
+    let packed = folder.path("packed");
+    run("objcopy", &["--compress-debug-sections=zstd", text(&whole), text(&packed)]);
+    assert!(run("readelf", &["-SWt", text(&packed)]).contains("ZSTD"), "this binutils has no zstd");
+    let found = symbolized(&packed, &addresses, &options(Detail::Full));
+    if cfg!(feature = "zstd") {
+        agree(&found, &addresses, &whole);
+    } else {
+        assert_eq!(linker_name(&found, addresses[0]).as_deref(), Some("main"));
+        assert!(found.notes[0].contains("names only"), "{:?}", found.notes);
+    }
+}
+
+#[test]
+fn split_debug_information_is_read_from_its_package_wherever_that_lies() {
+    let folder = Folder::new();
+    let whole = folder.compile("gcc", C, "whole", &["-O2", "-g", "-gdwarf-4"]);
+    let split = folder.compile("gcc", C, "split", &["-O2", "-g", "-gdwarf-4", "-gsplit-dwarf", "-Wl,--build-id"]);
+    let addresses = bytes_of(&split, &["main", "outer"]);
+    assert_eq!(addresses, bytes_of(&whole, &["main", "outer"]), "the same code");
+    let source_of = |found: &Symbolized| -> Vec<Vec<(String, u32, bool)>> {
+        let frames = |address: &u64| {
+            let frames = found.symbols.get(&frame(*address)).iter();
+            frames.map(|frame| (frame.name.to_string(), frame.line, frame.inlined)).collect()
+        };
+        addresses.iter().map(frames).collect()
+    };
+    let expected = source_of(&symbolized(&whole, &addresses, &options(Detail::Full)));
+    assert!(expected.iter().any(|frames| frames.len() == 3));
+
+    let package = folder.path("split.dwp");
+    run("dwp", &["-e", text(&split), "-o", text(&package)]);
+    for file in ["split-split.dwo", "split.dwo"] {
+        let _ = fs::remove_file(folder.path(file));
+    }
+    assert_eq!(source_of(&symbolized(&split, &addresses, &options(Detail::Full))), expected);
+
+    // By name in a directory of symbols, and by build id.
+    let elsewhere = folder.path("elsewhere");
+    let hex: String = build_id(&split).iter().map(|byte| format!("{byte:02x}")).collect();
+    let by_id = elsewhere.join(".build-id").join(&hex[..2]);
+    fs::create_dir_all(&by_id).expect("folders");
+    let mut at = package;
+    for next in [elsewhere.join("split.dwp"), by_id.join(format!("{}.dwp", &hex[2..]))] {
+        fs::rename(&at, &next).expect("a move");
+        at = next;
+        let options = Options { debug_dirs: vec![elsewhere.clone()], ..Options::default() };
+        assert_eq!(source_of(&symbolized(&split, &addresses, &options)), expected, "{}", at.display());
+    }
+    // Without it the names of functions stay, and lines as far as the file itself has them.
+    let names = symbolized(&split, &addresses, &options(Detail::Full));
+    assert_eq!(linker_name(&names, addresses[0]).as_deref(), Some("main"));
+}
+
+#[test]
+fn what_two_files_share_is_read_from_their_supplementary_file() {
+    let folder = Folder::new();
+    let whole = folder.compile("gcc", C, "whole", &["-O2", "-g", "-gdwarf-4", "-Wl,--build-id"]);
+    let addresses = bytes_of(&whole, &["main", "outer"]);
+    let (one, two, shared) = (folder.path("one"), folder.path("two"), folder.path("shared"));
+    for copy in [&one, &two] {
+        fs::copy(&whole, copy).expect("a copy");
+    }
+    run("dwz", &["-m", text(&shared), text(&one), text(&two)]);
+    assert!(shared.exists() && run("readelf", &["-SW", text(&one)]).contains(".gnu_debugaltlink"));
+    // Files, lines and the enclosing functions; blazesym 0.2.7 does not follow the names of inlined functions into that file.
+    let (found, expected) = [&one, &whole].map(|path| symbolized(path, &addresses, &options(Detail::Full))).into();
+    assert_eq!(found.notes, Vec::<String>::new());
+    let places = |found: &Symbolized, address: u64| -> Vec<(Option<String>, u32, bool)> {
+        let place = |f: &profile::SymbolFrame| (f.file.as_ref().map(ToString::to_string), f.line, f.inlined);
+        found.symbols.get(&frame(address)).iter().map(place).collect()
+    };
+    for &address in &addresses {
+        assert_eq!(places(&found, address), places(&expected, address), "at {address:#x}");
+        assert_eq!(linker_name(&found, address), linker_name(&expected, address));
+    }
+}
+
+#[test]
+fn a_copy_that_was_not_stripped_serves_a_stripped_file_with_the_same_build_id() {
+    let folder = Folder::new();
+    let whole = folder.compile("gcc", C, "program", &["-O2", "-g", "-Wl,--build-id"]);
+    let addresses = bytes_of(&whole, &["main", "outer"]);
+    let (empty, copies) = (folder.path("empty"), folder.path("copies"));
+    fs::create_dir(&empty).and_then(|()| fs::create_dir(&copies)).expect("folders");
+    fs::copy(&whole, copies.join("program")).expect("a copy");
+    run("strip", &[text(&whole)]);
+    // The second of two directories has it, and the first one's file of that name is of another build.
+    folder.compile("gcc", &C.replace("* 3", "* 5"), "empty/program", &["-O2", "-g", "-Wl,--build-id"]);
+    let options = Options { debug_dirs: vec![empty, copies.clone()], ..Options::default() };
+    agree(&symbolized(&whole, &addresses, &options), &addresses, &copies.join("program"));
+}

@@ -3,7 +3,7 @@
 use crate::args::Mode;
 use profile::store::Decoded;
 use profile::{Profile, Symbols};
-use symbolize::{Detail, Options, symbolize};
+use symbolize::{Detail, NameStyle, Options, short, symbolize};
 
 /// A part of the store that profiles come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +37,27 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Takes the profiles out of the stores. The notes tell of files that could not be used; they are in the comments too.
-    pub(super) fn take(source: Source, stores: &mut [Decoded], detail: Detail) -> (Self, Vec<String>) {
+    pub(super) fn take(
+        source: Source,
+        stores: &mut [Decoded],
+        detail: Detail,
+        names: NameStyle,
+    ) -> (Self, Vec<String>) {
         let taken = stores.iter_mut().filter_map(|store| match source {
             Source::Cpu => store.cpu.take(),
             Source::Allocs => store.allocs.take(),
         });
         let mut profile = Profile::merge(taken);
         profile.sort();
-        let options = Options { detail, perf_map_pids: profile.pids(), ..Options::default() };
+        let (perf_map_pids, file_pids) = (profile.pids(), profile.pids());
+        let options = Options { detail, perf_map_pids, file_pids, ..Options::default() };
         let found = symbolize(&profile, &options);
         profile.comments.extend(found.notes.iter().cloned());
-        (Self { source, profile, symbols: found.symbols }, found.notes)
+        let mut symbols = found.symbols;
+        if names == NameStyle::Short {
+            (profile, symbols) = short(&profile, &symbols);
+        }
+        (Self { source, profile, symbols }, found.notes)
     }
 }
 
@@ -73,7 +83,7 @@ mod tests {
     #[test]
     fn the_processes_are_together_in_one_profile_and_told_apart_by_pid() {
         let mut stores = [store(10, 1), store(11, 2)];
-        let (measured, notes) = Measured::take(Source::Allocs, &mut stores, Detail::Full);
+        let (measured, notes) = Measured::take(Source::Allocs, &mut stores, Detail::Full, NameStyle::Full);
         assert_eq!(measured.profile.total(0), 3);
         assert_eq!(measured.profile.pids(), [10, 11]);
         assert!(notes.is_empty());
@@ -82,7 +92,7 @@ mod tests {
 
     #[test]
     fn nothing_recorded_is_an_empty_profile() {
-        let (measured, _) = Measured::take(Source::Cpu, &mut [store(10, 1)], Detail::Full);
+        let (measured, _) = Measured::take(Source::Cpu, &mut [store(10, 1)], Detail::Full, NameStyle::Full);
         assert!(measured.profile.samples.is_empty());
     }
 }

@@ -46,18 +46,23 @@ fn measure(record: &Record, mut stores: Stores) -> Vec<Measured> {
         if measured.iter().any(|m| m.source == source) {
             continue;
         }
-        let (made, notes) = Measured::take(source, &mut stores.decoded, record.symbols);
-        if let (false, [first, others @ ..]) = (record.quiet, notes.as_slice()) {
-            let others = if others.is_empty() {
-                String::new()
-            } else {
-                format!(" (and {} like it, listed in the profile)", others.len())
-            };
-            warn(format!("{first}{others}"));
+        let (made, notes) = Measured::take(source, &mut stores.decoded, record.symbols, record.names);
+        if let (false, Some(note)) = (record.quiet, one_note(&notes)) {
+            warn(note);
         }
         measured.push(made);
     }
     measured
+}
+
+/// The first of the notes on files that could not be used, and how many there are.
+pub(crate) fn one_note(notes: &[String]) -> Option<String> {
+    let (first, others) = notes.split_first()?;
+    let others = match others.len() {
+        0 => String::new(),
+        number => format!(" (and {number} like it, listed in the profile)"),
+    };
+    Some(format!("{first}{others}"))
 }
 
 /// Writes every file that can be written. Tells of the others, and whether there are any.
@@ -81,7 +86,12 @@ fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, pro
         for output in outputs.iter_mut().filter_map(|output| output.take_if(|output| output.mode == *mode)) {
             let format = output.format;
             match output.file.finish(|out| format.encode(&measured.profile, &measured.symbols, &options, out)) {
-                Ok(path) => written.push(path),
+                Ok(path) => {
+                    if let (false, Some(line)) = (record.quiet, summary::large_file(&path, format)) {
+                        warn(line);
+                    }
+                    written.push(path);
+                }
                 Err(error) => {
                     error.print();
                     failed = true;

@@ -125,8 +125,9 @@ fn keep_threads(profile: &mut Profile, glob: &Glob) {
 }
 
 fn symbols(profile: &mut Profile, detail: Detail) -> Symbols {
+    let own = vec![std::process::id()];
     let options =
-        symbolize::Options { detail, perf_map_pids: vec![std::process::id()], ..symbolize::Options::default() };
+        symbolize::Options { detail, perf_map_pids: own.clone(), file_pids: own, ..symbolize::Options::default() };
     let found = symbolize::symbolize(profile, &options);
     profile.comments.extend(found.notes);
     found.symbols

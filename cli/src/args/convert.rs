@@ -1,0 +1,84 @@
+//! `profrec convert` on the command line.
+
+use super::{Names, Symbols};
+use crate::error::Error;
+use crate::outputs::OutputPath;
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use std::path::PathBuf;
+
+/// What `convert` was asked for.
+#[derive(Debug)]
+pub(crate) struct Convert {
+    /// The profile to read; `-` is standard input.
+    pub(crate) input: PathBuf,
+    /// Files to write, as they were named; at least one.
+    pub(crate) outputs: Vec<OutputPath>,
+    /// Directories in which the recorded files and their debug information are looked for first.
+    pub(crate) symbol_dirs: Vec<PathBuf>,
+    /// How much to find out about addresses that have no names.
+    pub(crate) detail: symbolize::Detail,
+    /// How names are shown.
+    pub(crate) names: symbolize::NameStyle,
+    /// Title of flame graphs and pages.
+    pub(crate) title: Option<String>,
+    /// Say nothing unless something goes wrong.
+    pub(crate) quiet: bool,
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  profrec convert profile.profrec -o profile.svg -o profile.pb.gz   several formats from one recording
+  profrec convert profile.profrec -o p.html --symbols ./symbols     names from files that another machine recorded
+  profrec convert cpu.pb.gz -o cpu.speedscope.json                  any readable format to any writable one
+  curl -s http://127.0.0.1:6060/debug/pprof/heap | profrec convert - -o heap.svg --names short
+
+The format of INPUT is told by its contents, gzipped or not; that of each FILE by its extension.
+DIR holds files as DIR/.build-id/ab/cdef.debug, DIR/PATH or DIR/NAME. Only a file with the recorded build id is used.
+After 'profrec record --symbols none -o p.profrec', converting gives what recording with names would have given.";
+
+#[derive(Debug, Args)]
+pub(super) struct TypedConvert {
+    /// The profile to read, or '-' for standard input
+    #[arg(value_name = "INPUT")]
+    input: PathBuf,
+    /// Write the profile here, in the format of the extension; can be given several times
+    #[arg(short, long = "output", value_name = "FILE", required = true, value_parser = OsStringValueParser::new().try_map(OutputPath::new))]
+    outputs: Vec<OutputPath>,
+    /// Look here for the recorded files and their debug information, before /usr/lib/debug; can be given several times
+    #[arg(long = "symbols", value_name = "DIR")]
+    symbol_dirs: Vec<PathBuf>,
+    /// What to find out about addresses that have no names yet
+    #[arg(long, value_name = "DETAIL", value_enum, default_value = "full")]
+    detail: Symbols,
+    /// How names are shown
+    #[arg(long, value_name = "STYLE", value_enum, default_value = "full")]
+    names: Names,
+    /// Title of flame graphs and pages [default: the recorded program's name]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl TypedConvert {
+    pub(super) fn understand(self) -> Result<Convert, Error> {
+        if let Some(twice) = OutputPath::first_repeated(&self.outputs) {
+            return Err(Error::usage(format!("'{twice}' is given twice as an output; name each file once")));
+        }
+        if let Some(missing) = self.symbol_dirs.iter().find(|directory| !directory.is_dir()) {
+            let missing = missing.display();
+            return Err(Error::usage(format!("'{missing}' for '--symbols <DIR>' is not a directory")));
+        }
+        Ok(Convert {
+            input: self.input,
+            outputs: self.outputs,
+            symbol_dirs: self.symbol_dirs,
+            detail: self.detail.into(),
+            names: self.names.into(),
+            title: self.title,
+            quiet: self.quiet,
+        })
+    }
+}
