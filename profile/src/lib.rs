@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod decode;
-mod difference;
+pub mod difference;
 pub mod encode;
 mod format;
 mod frame;
