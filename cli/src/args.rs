@@ -1,5 +1,9 @@
 //! The command line: what was typed, and what it means.
 
+mod diff;
+
+pub(crate) use diff::{Diff, DiffFormat};
+
 use crate::error::Error;
 use crate::numbers;
 use crate::outputs::OutputPath;
@@ -16,6 +20,8 @@ pub(crate) enum Invocation {
     Record(Record),
     /// Count the allocations of a command.
     Stat(Stat),
+    /// Compare two profiles.
+    Diff(Box<Diff>),
 }
 
 /// What `record` was asked for.
@@ -94,7 +100,8 @@ const EXAMPLES: &str = "\
 Examples:
   profrec record -- python3 -c 'print(sum(range(10**7)))'           CPU time, to profile.html
   profrec record --mode allocs -o a.svg -o a.pb.gz -- ./server      every allocation, as flame graph and for 'go tool pprof'
-  profrec stat -- ls                                                how often ls calls malloc";
+  profrec stat -- ls                                                how often ls calls malloc
+  profrec diff base.pb.gz head.pb.gz --fail-on allocs=+0            what a change allocates more, and where";
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
@@ -128,6 +135,9 @@ enum TypedCommand {
     /// Run a command and count its calls of every allocation function exactly
     #[command(after_help = STAT_EXAMPLES)]
     Stat(TypedStat),
+    /// Compare two profiles, or two sets of counters: what changed, where, and whether that is too much
+    #[command(after_help = diff::EXAMPLES)]
+    Diff(diff::TypedDiff),
 }
 
 #[derive(Debug, Args)]
@@ -198,6 +208,7 @@ impl TypedCommand {
     fn understand(self) -> Result<Invocation, Error> {
         match self {
             Self::Record(typed) => typed.understand().map(Invocation::Record),
+            Self::Diff(typed) => typed.understand().map(|diff| Invocation::Diff(Box::new(diff))),
             Self::Stat(typed) => Ok(Invocation::Stat(Stat {
                 json: typed.json,
                 output: typed.output,
@@ -280,7 +291,7 @@ mod tests {
         let typed = Typed::try_parse_from(words).map_err(|e| Error::usage(one_line(&e.render().to_string())))?;
         match typed.command.understand()? {
             Invocation::Record(record) => Ok(record),
-            Invocation::Stat(_) => panic!("not record"),
+            other => panic!("not record: {other:?}"),
         }
     }
 

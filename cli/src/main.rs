@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod diff;
 mod ending;
 mod error;
 mod numbers;
@@ -23,6 +24,7 @@ fn main() {
     let ending = match args::parse() {
         Ok(Invocation::Record(options)) => record::record(&options),
         Ok(Invocation::Stat(options)) => stat::stat(&options),
+        Ok(Invocation::Diff(options)) => diff::diff(&options),
         Err(error) => Err(error),
     };
     ending

@@ -116,6 +116,12 @@ impl<'a> Comparison<'a> {
         self.columns.iter().position(|column| column.sample_type.kind == kind)
     }
 
+    /// The number of the column that the head shows first; 0 if the base does not have it.
+    pub fn default_column(&self) -> usize {
+        let head = self.head.profile.default_column();
+        self.columns.iter().position(|column| column.head == head).unwrap_or(0)
+    }
+
     /// How many stacks became what in a column.
     pub fn counts(&self, column: usize) -> Counts {
         let mut counts = Counts::default();
