@@ -121,10 +121,15 @@ impl TypedDiff {
             ))),
         });
         let outputs: Vec<(PathBuf, DiffFormat)> = outputs.collect::<Result<_, _>>()?;
-        if let Some((twice, _)) = (1..outputs.len()).filter_map(|i| outputs.get(i)).zip(1..).find_map(|(output, i)| {
-            outputs.iter().take(i).any(|(earlier, _)| earlier == &output.0).then_some(output)
-        }) {
-            return Err(Error::usage(format!("'{}' is given twice as an output; name each file once", twice.display())));
+        if let Some((twice, _)) = (1..outputs.len())
+            .filter_map(|i| outputs.get(i))
+            .zip(1..)
+            .find_map(|(output, i)| outputs.iter().take(i).any(|(earlier, _)| earlier == &output.0).then_some(output))
+        {
+            return Err(Error::usage(format!(
+                "'{}' is given twice as an output; name each file once",
+                twice.display()
+            )));
         }
         Ok(Diff {
             base,

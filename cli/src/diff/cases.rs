@@ -82,7 +82,9 @@ pub(super) fn unpaired(base: Option<&Path>, head: &Path) -> Result<Unpaired, Err
 
 fn is_directory(path: &Path) -> Result<bool, Error> {
     let metadata = std::fs::metadata(path);
-    metadata.map(|m| m.is_dir()).map_err(|e| Error::failure(format!("cannot read '{}': {}", path.display(), reason(&e))))
+    metadata
+        .map(|m| m.is_dir())
+        .map_err(|e| Error::failure(format!("cannot read '{}': {}", path.display(), reason(&e))))
 }
 
 /// The files below a directory, by their paths in it without extensions. Hidden ones are left out.
@@ -90,7 +92,8 @@ fn files(directory: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut pending = vec![(String::new(), directory.to_owned())];
     while let Some((prefix, directory)) = pending.pop() {
-        let cannot = |e: std::io::Error| Error::failure(format!("cannot read '{}': {}", directory.display(), reason(&e)));
+        let cannot =
+            |e: std::io::Error| Error::failure(format!("cannot read '{}': {}", directory.display(), reason(&e)));
         for entry in std::fs::read_dir(&directory).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -133,7 +136,9 @@ mod tests {
         for name in ["base/sub", "head/sub"] {
             create_dir_all(at(name)).unwrap();
         }
-        for name in ["base/a.pb.gz", "base/sub/b.json", "base/old.json", "head/a.folded", "head/sub/b.json", "head/new.json"] {
+        for name in
+            ["base/a.pb.gz", "base/sub/b.json", "base/old.json", "head/a.folded", "head/sub/b.json", "head/new.json"]
+        {
             write(at(name), "").unwrap();
         }
         write(at("head/.hidden"), "").unwrap();

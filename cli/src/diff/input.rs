@@ -26,7 +26,9 @@ pub(super) fn read(path: &Path) -> Result<Input, Error> {
     if bytes.trim_ascii_start().starts_with(b"{") {
         return Counted::all(&bytes).map(Input::Counts).map_err(|why| cannot(&why));
     }
-    let profile = profile(&bytes).map_err(|why| cannot(&format!("{why}; readable are pprof, collapsed stacks and the output of 'stat --json'")))?;
+    let profile = profile(&bytes).map_err(|why| {
+        cannot(&format!("{why}; readable are pprof, collapsed stacks and the output of 'stat --json'"))
+    })?;
     Ok(Input::Profile(Box::new(profile)))
 }
 

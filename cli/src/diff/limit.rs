@@ -53,7 +53,9 @@ impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "it must be like allocs=+0, allocs=+2%, bytes=+4KiB, 'allocs=+2%|+10' (either) or allocs=1000".to_owned();
+        let wrong = || {
+            "it must be like allocs=+0, allocs=+2%, bytes=+4KiB, 'allocs=+2%|+10' (either) or allocs=1000".to_owned()
+        };
         let (metric, bounds) = text.split_once('=').ok_or_else(wrong)?;
         if metric.trim().is_empty() {
             return Err(wrong());
@@ -111,7 +113,19 @@ mod tests {
 
     #[test]
     fn what_is_no_limit_is_refused_with_examples() {
-        for text in ["", "allocs", "allocs=", "=+1", "allocs=-5", "allocs=+", "allocs=+%", "allocs=+1x", "allocs=+1%|", "allocs=+inf%", "allocs=+-1%"] {
+        for text in [
+            "",
+            "allocs",
+            "allocs=",
+            "=+1",
+            "allocs=-5",
+            "allocs=+",
+            "allocs=+%",
+            "allocs=+1x",
+            "allocs=+1%|",
+            "allocs=+inf%",
+            "allocs=+-1%",
+        ] {
             assert!(text.parse::<Limit>().unwrap_err().contains("allocs=+2%"), "{text}");
         }
     }

@@ -50,13 +50,17 @@ pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> 
         text.push_str(&part);
     }
     if left_out != 0 {
-        let _ = writeln!(text, "\n{left_out} parts did not fit into a comment; the reports in the other formats have them.");
+        let _ = writeln!(
+            text,
+            "\n{left_out} parts did not fit into a comment; the reports in the other formats have them."
+        );
     }
     out.write_all(text.as_bytes())
 }
 
 fn table(report: &Report<'_>) -> String {
-    let mut text = String::from("| metric | base | head | change | | limit | status |\n|:--|--:|--:|--:|--:|:--|:--|\n");
+    let mut text =
+        String::from("| metric | base | head | change | | limit | status |\n|:--|--:|--:|--:|--:|:--|:--|\n");
     // Of many cases those in trouble come first, and the others until there is no more room.
     let mut rows: Vec<_> = report.cases.iter().flat_map(|case| case.metrics.iter().map(move |j| (case, j))).collect();
     rows.sort_by_key(|(_, judged)| std::cmp::Reverse(judged.severity()));
@@ -125,7 +129,8 @@ fn details(report: &Report<'_>, case: &Case<'_>, here: &Path) -> Vec<String> {
         text.push_str("| own | with callees | function |\n|--:|--:|:--|\n");
         for function in blame.functions.iter().take(LISTED) {
             let name = code(&shortened(&lists::function(function), NAME));
-            let _ = writeln!(text, "| {} | {} | {name} |", signed(function.own.delta()), signed(function.total.delta()));
+            let _ =
+                writeln!(text, "| {} | {} | {name} |", signed(function.own.delta()), signed(function.total.delta()));
         }
         text.push_str("\n</details>\n");
         parts.push(text);
@@ -191,7 +196,15 @@ fn html(text: &str) -> String {
 
 /// Code in a line or a table's cell.
 fn code(text: &str) -> String {
-    format!("<code>{}</code>", html(text).replace('|', "&#124;").replace('`', "&#96;").replace('*', "&#42;").replace('_', "&#95;").replace('@', "&#64;"))
+    format!(
+        "<code>{}</code>",
+        html(text)
+            .replace('|', "&#124;")
+            .replace('`', "&#96;")
+            .replace('*', "&#42;")
+            .replace('_', "&#95;")
+            .replace('@', "&#64;")
+    )
 }
 
 /// A line in a fenced block, which nothing in it may end.

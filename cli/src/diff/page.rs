@@ -124,9 +124,13 @@ fn blame(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Resul
     let picture = picture.find("<svg").map_or("", |start| &picture[start..]);
     let height = picture.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("400");
     // The graph's script notes its state in the address, which a frame like this one does not have.
-    let document = format!("<!doctype html><meta charset=\"utf-8\"><script>history.replaceState=()=>{{}}</script>{picture}");
+    let document =
+        format!("<!doctype html><meta charset=\"utf-8\"><script>history.replaceState=()=>{{}}</script>{picture}");
     let document = document.replace('&', "&amp;").replace('\'', "&#39;");
-    writeln!(out, "<iframe title=\"Flame graph of the difference\" style=\"height:{height}px\" srcdoc='{document}'></iframe>")
+    writeln!(
+        out,
+        "<iframe title=\"Flame graph of the difference\" style=\"height:{height}px\" srcdoc='{document}'></iframe>"
+    )
 }
 
 fn escaped(text: &str) -> String {

@@ -100,7 +100,9 @@ impl<'a> Report<'a> {
         }
         let known: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         for case in thresholds.iter().flat_map(|thresholds| thresholds.cases()).filter(|case| !known.contains(case)) {
-            warnings.push(format!("the thresholds name a case '{case}' that was not measured; --update keeps it, an editor removes it"));
+            warnings.push(format!(
+                "the thresholds name a case '{case}' that was not measured; --update keeps it, an editor removes it"
+            ));
         }
         for (names, side) in [(&unpaired.base, "base"), (&unpaired.head, "head")] {
             if !names.is_empty() {
@@ -133,7 +135,10 @@ impl<'a> Report<'a> {
     pub(super) fn verdict(&self) -> String {
         let of = |severity: Severity| -> Vec<String> {
             let all = self.judged().filter(|(_, judged)| judged.severity() == severity);
-            all.map(|(case, judged)| format!("{} {}", self.label(case, &judged.metric.name), self.delta(&judged.metric))).collect()
+            all.map(|(case, judged)| {
+                format!("{} {}", self.label(case, &judged.metric.name), self.delta(&judged.metric))
+            })
+            .collect()
         };
         let list = |severity, what: &str| {
             let all = of(severity);
@@ -168,7 +173,9 @@ impl<'a> Report<'a> {
             }
             (true, _) if moved => "no change in total, but between stacks".to_owned(),
             (true, _) => "no change".to_owned(),
-            (false, true) => format!("within limits: {}", changed.iter().take(5).cloned().collect::<Vec<_>>().join(", ")),
+            (false, true) => {
+                format!("within limits: {}", changed.iter().take(5).cloned().collect::<Vec<_>>().join(", "))
+            }
             (false, false) => format!("changed: {}", changed.iter().take(5).cloned().collect::<Vec<_>>().join(", ")),
         }
     }
@@ -179,43 +186,63 @@ impl<'a> Report<'a> {
             return with_commas(metric.change.head);
         }
         let percent = percent(metric.change);
-        if percent.is_empty() { signed(metric.change.delta()) } else { format!("{} ({percent})", signed(metric.change.delta())) }
+        if percent.is_empty() {
+            signed(metric.change.delta())
+        } else {
+            format!("{} ({percent})", signed(metric.change.delta()))
+        }
     }
 }
 
 impl<'a> Case<'a> {
     /// Fills in every metric that both sides have.
-    fn compare(&mut self, base: Option<&'a Input>, head: &'a Input, warnings: &mut Vec<String>) -> Result<Option<Comparison<'a>>, Error> {
+    fn compare(
+        &mut self,
+        base: Option<&'a Input>,
+        head: &'a Input,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<Comparison<'a>>, Error> {
         match (base, head) {
             (Some(Input::Profile(base)), Input::Profile(head)) => {
                 let comparison = Comparison::new(side(base), side(head));
-                self.metrics = comparison.columns().iter().map(|column| Judged {
-                    metric: Metric {
-                        name: metric::of_sample_type(&column.sample_type.kind).into_owned(),
-                        unit: column.sample_type.unit.to_string(),
-                        change: column.total,
-                        is_exact: column.is_exact,
-                    },
-                    judgements: Vec::new(),
-                }).collect();
+                self.metrics = comparison
+                    .columns()
+                    .iter()
+                    .map(|column| Judged {
+                        metric: Metric {
+                            name: metric::of_sample_type(&column.sample_type.kind).into_owned(),
+                            unit: column.sample_type.unit.to_string(),
+                            change: column.total,
+                            is_exact: column.is_exact,
+                        },
+                        judgements: Vec::new(),
+                    })
+                    .collect();
                 if self.metrics.is_empty() {
-                    return Err(Error::failure(format!("the two profiles of '{}' have no sample type in common; record both with the same --mode", self.name)));
+                    return Err(Error::failure(format!(
+                        "the two profiles of '{}' have no sample type in common; record both with the same --mode",
+                        self.name
+                    )));
                 }
                 self.tell_losses(base, head, warnings);
                 Ok(Some(comparison))
             }
             (None, Input::Profile(head)) => {
                 let own = Comparison::new(side(head), side(head));
-                self.metrics = own.columns().iter().map(|column| Judged {
-                    metric: Metric {
-                        name: metric::of_sample_type(&column.sample_type.kind).into_owned(),
-                        unit: column.sample_type.unit.to_string(),
-                        // One of the two is the whole uncertainty.
-                        change: Change { variance: column.total.variance / 2.0, ..column.total },
-                        is_exact: column.is_exact,
-                    },
-                    judgements: Vec::new(),
-                }).collect();
+                self.metrics = own
+                    .columns()
+                    .iter()
+                    .map(|column| Judged {
+                        metric: Metric {
+                            name: metric::of_sample_type(&column.sample_type.kind).into_owned(),
+                            unit: column.sample_type.unit.to_string(),
+                            // One of the two is the whole uncertainty.
+                            change: Change { variance: column.total.variance / 2.0, ..column.total },
+                            is_exact: column.is_exact,
+                        },
+                        judgements: Vec::new(),
+                    })
+                    .collect();
                 Ok(None)
             }
             (base, Input::Counts(head)) => {
@@ -225,7 +252,8 @@ impl<'a> Case<'a> {
                     Some(Input::Profile(_)) => return Err(self.of_two_kinds()),
                 };
                 let new: BTreeMap<&str, _> = head.iter().map(|c| (c.name.as_str(), c)).collect();
-                let names = head.iter().map(|c| c.name.as_str()).chain(old.keys().copied().filter(|n| !new.contains_key(n)));
+                let names =
+                    head.iter().map(|c| c.name.as_str()).chain(old.keys().copied().filter(|n| !new.contains_key(n)));
                 for name in names {
                     let (o, n) = (old.get(name), new.get(name));
                     let of = |c: Option<&&super::metric::Counted>| c.map_or((0, 0.0), |c| (c.value, c.variance));
@@ -243,13 +271,17 @@ impl<'a> Case<'a> {
     }
 
     fn of_two_kinds(&self) -> Error {
-        Error::failure(format!("of '{}' one side is a profile and the other are counters of 'stat'; compare two of a kind", self.name))
+        Error::failure(format!(
+            "of '{}' one side is a profile and the other are counters of 'stat'; compare two of a kind",
+            self.name
+        ))
     }
 
     /// What was not recorded is in no stack: a reader of a difference must know.
     fn tell_losses(&self, base: &(Profile, Symbols), head: &(Profile, Symbols), warnings: &mut Vec<String>) {
         for ((profile, _), side) in [(base, "base"), (head, "head")] {
-            let lost = profile.comments.iter().find(|comment| comment.contains("lost") || comment.contains("not recorded"));
+            let lost =
+                profile.comments.iter().find(|comment| comment.contains("lost") || comment.contains("not recorded"));
             if let Some(lost) = lost {
                 warnings.push(format!("{}, {side}: {lost}", self.name));
             }
@@ -262,11 +294,17 @@ impl<'a> Case<'a> {
         let limits = diff.fail_on.iter().chain(&diff.warn_on).map(|limit| &limit.metric);
         if let Some(missing) = diff.metrics.iter().chain(limits).find(|name| !has(name)) {
             let known: Vec<&str> = self.metrics.iter().map(|judged| judged.metric.name.as_str()).collect();
-            return Err(Error::failure(format!("'{}' has no metric '{missing}'; it has {}", self.name, known.join(", "))));
+            return Err(Error::failure(format!(
+                "'{}' has no metric '{missing}'; it has {}",
+                self.name,
+                known.join(", ")
+            )));
         }
         if !diff.metrics.is_empty() {
-            let limited: Vec<String> = diff.fail_on.iter().chain(&diff.warn_on).map(|limit| limit.metric.clone()).collect();
-            self.metrics.retain(|judged| diff.metrics.contains(&judged.metric.name) || limited.contains(&judged.metric.name));
+            let limited: Vec<String> =
+                diff.fail_on.iter().chain(&diff.warn_on).map(|limit| limit.metric.clone()).collect();
+            self.metrics
+                .retain(|judged| diff.metrics.contains(&judged.metric.name) || limited.contains(&judged.metric.name));
             let place = |name: &String| diff.metrics.iter().position(|m| m == name).unwrap_or(usize::MAX);
             self.metrics.sort_by_key(|judged| place(&judged.metric.name));
         }
@@ -286,14 +324,18 @@ impl<'a> Case<'a> {
                 let most = threshold.soft.or(threshold.hard).unwrap_or(0);
                 warnings.push(format!(
                     "the threshold of {} {} is stale: it allows {}, the head takes {}; --update lowers it",
-                    self.name, metric.name, with_commas(most), with_commas(metric.change.head)
+                    self.name,
+                    metric.name,
+                    with_commas(most),
+                    with_commas(metric.change.head)
                 ));
             }
         }
         let Some(thresholds) = thresholds else { return };
         for name in thresholds.metrics(&self.name) {
             if !self.metrics.iter().any(|judged| judged.metric.name == name) && diff.metrics.is_empty() {
-                warnings.push(format!("the thresholds of '{}' name a metric '{name}' that was not measured", self.name));
+                warnings
+                    .push(format!("the thresholds of '{}' name a metric '{name}' that was not measured", self.name));
             }
         }
         if thresholds.metrics(&self.name).next().is_none() {
@@ -305,7 +347,8 @@ impl<'a> Case<'a> {
     fn blamed(&self, diff: &Diff, comparison: Comparison<'a>) -> Option<Blame<'a>> {
         let worst = self.metrics.iter().rev().max_by_key(|judged| judged.severity());
         let default = comparison.default_column();
-        let of_default = comparison.columns().get(default).map(|c| metric::of_sample_type(&c.sample_type.kind).into_owned());
+        let of_default =
+            comparison.columns().get(default).map(|c| metric::of_sample_type(&c.sample_type.kind).into_owned());
         let name = worst.filter(|judged| judged.severity() > Severity::Within).map(|judged| judged.metric.name.clone());
         let name = name.or_else(|| diff.metrics.first().cloned()).or(of_default)?;
         let column = comparison.columns().iter().position(|c| metric::of_sample_type(&c.sample_type.kind) == name)?;

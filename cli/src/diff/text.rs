@@ -56,7 +56,13 @@ fn blame(blame: &Blame<'_>, out: &mut dyn Write) -> io::Result<()> {
     let here = std::env::current_dir().unwrap_or_default();
     writeln!(out, "\n{}, {}", blame.metric, lists::counts(blame))?;
     for stack in blame.stacks.iter().take(LISTED) {
-        writeln!(out, "\n{:>16}  {}  {}", signed(stack.change.delta()), stack.status.name(), lists::place(stack, &here))?;
+        writeln!(
+            out,
+            "\n{:>16}  {}  {}",
+            signed(stack.change.delta()),
+            stack.status.name(),
+            lists::place(stack, &here)
+        )?;
         writeln!(out, "{:>16}  {} to {}", "", with_commas(stack.change.base), with_commas(stack.change.head))?;
         for level in stack.levels.iter().take(LEVELS) {
             writeln!(out, "{:>20}{}", "", lists::level(level, &here))?;

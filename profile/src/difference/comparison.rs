@@ -157,10 +157,14 @@ impl<'a> Comparison<'a> {
             (Reverse(delta(row).unsigned_abs()), delta(row) < 0, names)
         });
         changed.truncate(most);
+        // Two places with as many objects rarely have as many bytes. Which allocations are temporary depends on what comes after them.
+        let of_kind = |c: &Column| c.sample_type.kind.split_once('_').map(|(what, _)| what.to_owned());
+        let alike = self.columns.iter().filter(|c| **c != *of && of_kind(c).is_some() && of_kind(c) == of_kind(of));
+        let columns: Vec<(usize, usize)> = std::iter::once(of).chain(alike).map(|c| (c.base, c.head)).collect();
         let allocates = of.sample_type.is_memory();
         let stack = |row: &&Row| {
             let change = row.values.get(column).copied().unwrap_or_default();
-            let levels = blame::levels((self.base, &row.base), (self.head, &row.head), (of.base, of.head));
+            let levels = blame::levels((self.base, &row.base), (self.head, &row.head), &columns);
             let site = match allocates {
                 // The allocation function is no level that a reader looks for.
                 true => sites::site(levels.iter().filter(|level| !is_allocation_function(level)).cloned()),
