@@ -50,6 +50,8 @@ pub(crate) struct Record {
 pub(crate) struct Stat {
     /// JSON instead of text.
     pub(crate) json: bool,
+    /// How often to run the command.
+    pub(crate) repeat: u32,
     /// Where to write, instead of standard error.
     pub(crate) output: Option<PathBuf>,
     /// The command and its arguments.
@@ -116,7 +118,8 @@ The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded
 const STAT_EXAMPLES: &str = "\
 Examples:
   profrec stat -- python3 -c pass
-  profrec stat --json -o counts.json -- ./program";
+  profrec stat --repeat 5 -- ./program                              means, and how far the runs lie apart
+  profrec stat --json -o counts.json -- ./program                   for 'profrec diff' and scripts";
 
 /// Record CPU and allocation profiles of any program, without privileges and without changing it.
 #[derive(Debug, Parser)]
@@ -173,6 +176,9 @@ struct TypedStat {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+    /// Run the command so often, 1 to 1000, and give means and how far the runs lie apart
+    #[arg(long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = parse_repeat, allow_hyphen_values = true)]
+    repeat: u32,
     /// Write to this file instead of standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -211,6 +217,7 @@ impl TypedCommand {
             Self::Diff(typed) => typed.understand().map(|diff| Invocation::Diff(Box::new(diff))),
             Self::Stat(typed) => Ok(Invocation::Stat(Stat {
                 json: typed.json,
+                repeat: typed.repeat,
                 output: typed.output,
                 command: CommandLine::new(typed.command)?,
             })),
@@ -271,6 +278,11 @@ impl CommandLine {
 fn parse_hz(text: &str) -> Result<u32, String> {
     let hz = text.parse().ok().filter(|hz| (1..=10_000).contains(hz));
     hz.ok_or_else(|| "it must be a whole number from 1 to 10000".to_owned())
+}
+
+fn parse_repeat(text: &str) -> Result<u32, String> {
+    let repeat = text.parse().ok().filter(|repeat| (1..=1000).contains(repeat));
+    repeat.ok_or_else(|| "it must be a whole number from 1 to 1000".to_owned())
 }
 
 /// The error without the usage below it.

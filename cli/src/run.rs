@@ -49,6 +49,7 @@ pub(crate) fn run(command: &CommandLine, settings: &Settings) -> Result<Finished
     process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
 
     let mut relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
+    let (user_before, system_before) = times();
     let began = Instant::now();
     let mut child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
     let status = relay
@@ -56,6 +57,7 @@ pub(crate) fn run(command: &CommandLine, settings: &Settings) -> Result<Finished
         .map_err(|e| Error::failure(format!("cannot wait for '{}': {}", command.name(), reason(&e))))?;
     let elapsed = began.elapsed();
     let (user, system) = times();
+    let (user, system) = (user.saturating_sub(user_before), system.saturating_sub(system_before));
     let first = child.id();
     let mut stores = directory.read();
     if !settings.follow {
@@ -81,7 +83,7 @@ fn environment(library: &Path, directory: &Path, settings: &Settings) -> Vec<(&'
     ]
 }
 
-/// CPU time of all children that were waited for: this process has one child.
+/// CPU time of all children that were waited for: this process has one child at a time.
 fn times() -> (Duration, Duration) {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Default::default() };
     let duration = |time: nix::sys::time::TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
