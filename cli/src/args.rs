@@ -1,8 +1,10 @@
 //! The command line: what was typed, and what it means.
 
 mod diff;
+mod sample;
 
 pub(crate) use diff::{Diff, DiffFormat};
+pub(crate) use sample::{Completions, List, Man, Sample};
 
 use crate::error::Error;
 use crate::numbers;
@@ -22,6 +24,14 @@ pub(crate) enum Invocation {
     Stat(Stat),
     /// Compare two profiles.
     Diff(Box<Diff>),
+    /// Ask a running recorder for a profile.
+    Sample(Sample),
+    /// Tell which recorders there are.
+    List(List),
+    /// Print completions for a shell.
+    Completions(Completions),
+    /// Write the manual pages.
+    Man(Man),
 }
 
 /// What `record` was asked for.
@@ -141,6 +151,18 @@ enum TypedCommand {
     /// Compare two profiles, or two sets of counters: what changed, where, and whether that is too much
     #[command(after_help = diff::EXAMPLES)]
     Diff(diff::TypedDiff),
+    /// Ask a program that carries the library for a profile, while it runs
+    #[command(after_help = sample::SAMPLE_EXAMPLES)]
+    Sample(sample::TypedSample),
+    /// List the programs of yours that can be asked
+    #[command(after_help = sample::LIST_EXAMPLES)]
+    List(List),
+    /// Print completions for a shell
+    #[command(after_help = sample::COMPLETIONS_EXAMPLES)]
+    Completions(Completions),
+    /// Write the manual pages
+    #[command(after_help = sample::MAN_EXAMPLES)]
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
@@ -197,6 +219,11 @@ enum Symbols {
     None,
 }
 
+/// The whole command line, for whoever describes it.
+pub(crate) fn definition() -> clap::Command {
+    <Typed as clap::CommandFactory>::command()
+}
+
 /// Reads this process's command line. Ends the process after printing help or the version.
 pub(crate) fn parse() -> Result<Invocation, Error> {
     match Typed::try_parse() {
@@ -214,6 +241,10 @@ impl TypedCommand {
     fn understand(self) -> Result<Invocation, Error> {
         match self {
             Self::Record(typed) => typed.understand().map(Invocation::Record),
+            Self::Sample(typed) => typed.understand().map(Invocation::Sample),
+            Self::List(list) => Ok(Invocation::List(list)),
+            Self::Completions(completions) => Ok(Invocation::Completions(completions)),
+            Self::Man(man) => Ok(Invocation::Man(man)),
             Self::Diff(typed) => typed.understand().map(|diff| Invocation::Diff(Box::new(diff))),
             Self::Stat(typed) => Ok(Invocation::Stat(Stat {
                 json: typed.json,
@@ -309,8 +340,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
-        Typed::command().debug_assert();
+        definition().debug_assert();
     }
 
     #[test]

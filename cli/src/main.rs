@@ -5,11 +5,14 @@ mod args;
 mod diff;
 mod ending;
 mod error;
+mod manual;
 mod numbers;
+mod output;
 mod outputs;
 mod pending;
 mod preload;
 mod record;
+mod recorders;
 mod run;
 mod signals;
 mod stat;
@@ -25,6 +28,10 @@ fn main() {
         Ok(Invocation::Record(options)) => record::record(&options),
         Ok(Invocation::Stat(options)) => stat::stat(&options),
         Ok(Invocation::Diff(options)) => diff::diff(&options),
+        Ok(Invocation::Sample(options)) => recorders::sample(&options),
+        Ok(Invocation::List(options)) => recorders::list(&options),
+        Ok(Invocation::Completions(options)) => manual::completions(&options),
+        Ok(Invocation::Man(options)) => manual::man(&options),
         Err(error) => Err(error),
     };
     ending

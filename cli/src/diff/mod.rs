@@ -17,6 +17,7 @@ mod thresholds;
 use crate::args::{Diff, DiffFormat};
 use crate::ending::Ending;
 use crate::error::{Error, warn};
+use crate::output::to_standard_output;
 use crate::pending::PendingFile;
 use cases::Pair;
 use judge::Severity;
@@ -81,17 +82,6 @@ fn write(format: DiffFormat, report: &Report<'_>, out: &mut dyn Write) -> io::Re
         DiffFormat::Bmf => services::write_bmf(report, out),
         DiffFormat::Svg => page::write_svg(report, out),
         DiffFormat::Html => page::write_html(report, out),
-    }
-}
-
-/// A reader that has seen enough is nobody's failure.
-fn to_standard_output(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::failure(format!("cannot write to standard output: {}", crate::pending::reason(&e))))
-        }
-        _ => Ok(()),
     }
 }
 
