@@ -21,6 +21,14 @@ pub enum Format {
     Html,
     /// JSON for scripts.
     Json,
+    /// Firefox Profiler's processed profile.
+    Firefox,
+    /// speedscope's JSON.
+    Speedscope,
+    /// gProfiler's collapsed stacks.
+    Col,
+    /// Our own format, which keeps everything.
+    Raw,
 }
 
 /// A name or extension that is none of a format that can be written; its text lists those that can.
@@ -40,9 +48,33 @@ impl std::error::Error for UnknownFormat {}
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 6] = [Self::Pprof, Self::Collapsed, Self::Perf, Self::Svg, Self::Html, Self::Json];
+    pub const ALL: [Self; 10] = [
+        Self::Pprof,
+        Self::Collapsed,
+        Self::Perf,
+        Self::Svg,
+        Self::Html,
+        Self::Json,
+        Self::Firefox,
+        Self::Speedscope,
+        Self::Col,
+        Self::Raw,
+    ];
     /// The file name endings that [`Format::from_path`] knows.
-    pub const EXTENSIONS: &[&str] = &[".svg", ".html", ".pb.gz", ".pprof", ".perf", ".folded", ".collapsed", ".json"];
+    pub const EXTENSIONS: &[&str] = &[
+        ".svg",
+        ".html",
+        ".pb.gz",
+        ".pprof",
+        ".perf",
+        ".folded",
+        ".collapsed",
+        ".col",
+        ".json",
+        ".firefox.json",
+        ".speedscope.json",
+        ".profrec",
+    ];
     /// The names that [`Format::from_name`] knows.
     pub const NAMES: &[&str] = &[
         "pprof",
@@ -51,6 +83,10 @@ impl Format {
         "svg",
         "html",
         "json",
+        "firefox",
+        "speedscope",
+        "col",
+        "raw",
         "pprofSymbolized",
         "perfSymbolized",
         "flamegraphCollapsedSymbolized",
@@ -59,19 +95,22 @@ impl Format {
     /// The format that a file name's ending asks for.
     pub fn from_path(path: &Path) -> Result<Self, UnknownFormat> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // Not among our formats though they end like some that are.
-        let other = [".speedscope.json", ".profrec"].iter().any(|ending| name.ends_with(ending));
-        Self::EXTENSIONS
-            .iter()
-            .filter(|extension| !other && name.ends_with(**extension))
-            .find_map(|extension| {
+        let known = Self::EXTENSIONS.iter().filter(|extension| name.ends_with(**extension));
+        // `.speedscope.json` ends like `.json`.
+        known
+            .max_by_key(|extension| extension.len())
+            .and_then(|extension| {
                 Some(match *extension {
                     ".svg" => Self::Svg,
                     ".html" => Self::Html,
                     ".pb.gz" | ".pprof" => Self::Pprof,
                     ".perf" => Self::Perf,
                     ".folded" | ".collapsed" => Self::Collapsed,
+                    ".col" => Self::Col,
                     ".json" => Self::Json,
+                    ".firefox.json" => Self::Firefox,
+                    ".speedscope.json" => Self::Speedscope,
+                    ".profrec" => Self::Raw,
                     _ => return None,
                 })
             })
@@ -90,6 +129,10 @@ impl Format {
             "svg" => Self::Svg,
             "html" => Self::Html,
             "json" => Self::Json,
+            "firefox" => Self::Firefox,
+            "speedscope" => Self::Speedscope,
+            "col" => Self::Col,
+            "raw" => Self::Raw,
             _ => return Err(UnknownFormat { what: format!("no format is named '{name}'"), known: Self::NAMES }),
         })
     }
@@ -103,6 +146,10 @@ impl Format {
             Self::Svg => "svg",
             Self::Html => "html",
             Self::Json => "json",
+            Self::Firefox => "firefox",
+            Self::Speedscope => "speedscope",
+            Self::Col => "col",
+            Self::Raw => "raw",
         }
     }
 
@@ -115,17 +162,21 @@ impl Format {
             Self::Svg => ".svg",
             Self::Html => ".html",
             Self::Json => ".json",
+            Self::Firefox => ".firefox.json",
+            Self::Speedscope => ".speedscope.json",
+            Self::Col => ".col",
+            Self::Raw => ".profrec",
         }
     }
 
     /// The media type, as an HTTP answer states it.
     pub const fn content_type(self) -> &'static str {
         match self {
-            Self::Pprof => "application/octet-stream",
-            Self::Collapsed | Self::Perf => "text/plain; charset=utf-8",
+            Self::Pprof | Self::Raw => "application/octet-stream",
+            Self::Collapsed | Self::Perf | Self::Col => "text/plain; charset=utf-8",
             Self::Svg => "image/svg+xml",
             Self::Html => "text/html; charset=utf-8",
-            Self::Json => "application/json",
+            Self::Json | Self::Firefox | Self::Speedscope => "application/json",
         }
     }
 
@@ -144,6 +195,10 @@ impl Format {
             Self::Svg => encode::svg::encode(profile, symbols, options, out),
             Self::Html => encode::html::encode(profile, symbols, options, out),
             Self::Json => encode::json::encode(profile, symbols, options, out),
+            Self::Firefox => encode::firefox::encode(profile, symbols, options, out),
+            Self::Speedscope => encode::speedscope::encode(profile, symbols, options, out),
+            Self::Col => encode::col::encode(profile, symbols, options, out),
+            Self::Raw => encode::raw::encode(profile, symbols, options, out),
         }
     }
 }
@@ -163,7 +218,8 @@ mod tests {
         assert_eq!(Format::from_path(Path::new("/a.b/x.pb.gz")), Ok(Format::Pprof));
         assert_eq!(Format::from_path(Path::new("x.folded")), Ok(Format::Collapsed));
         assert_eq!(Format::from_path(Path::new("x.json")), Ok(Format::Json));
-        for unknown in ["x.speedscope.json", "x.profrec", "x.col", "x", "svg", "x.SVG.gz", ""] {
+        assert_eq!(Format::from_path(Path::new("x.speedscope.json")), Ok(Format::Speedscope));
+        for unknown in ["x", "svg", "x.SVG.gz", ""] {
             let error = Format::from_path(Path::new(unknown)).unwrap_err().to_string();
             assert!(error.contains(".folded"), "{error}");
         }

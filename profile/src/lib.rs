@@ -5,9 +5,11 @@
 //! process wrote; [`encode`] writes them, [`decode`] reads them back. Nothing here asks the operating system for anything.
 #![forbid(unsafe_code)]
 
+mod aggregate;
 pub mod decode;
 pub mod difference;
 pub mod encode;
+mod filter;
 mod format;
 mod frame;
 mod glob;
@@ -18,7 +20,9 @@ mod named;
 pub mod names;
 mod profile;
 mod proto;
+mod raw;
 mod sample;
+mod scale;
 pub mod sites;
 mod sort;
 mod stacks;
@@ -26,7 +30,7 @@ pub mod store;
 pub mod symbols;
 pub mod top;
 
-pub use encode::Options;
+pub use encode::{Growth, Options};
 pub use format::{Format, UnknownFormat};
 pub use frame::{AddressKey, AddressKind, Frame, Svma};
 pub use glob::Glob;

@@ -1,6 +1,6 @@
 //! The stacks of a profile by name: what formats without addresses are made of.
 
-use crate::{FrameId, Profile, Sample, StackId, Stacks, Symbols, names};
+use crate::{FrameId, Label, LabelValue, Options, Profile, Sample, StackId, Stacks, Symbols, names};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub(crate) struct Tree {
     pub(crate) of_sample: Vec<NodeId>,
 }
 
-/// Frames that stand before those of the stack.
+/// Frames of process and thread that stand before those of the stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Prefix {
     pub(crate) process: bool,
@@ -33,17 +33,63 @@ pub(crate) struct Prefix {
 
 impl Prefix {
     pub(crate) const NONE: Self = Self { process: false, thread: false };
+}
 
-    fn names(self, profile: &Profile, sample: &Sample) -> Vec<String> {
-        let thread = sample.thread.and_then(|id| profile.thread(id));
+/// What stands before the frames of a stack.
+#[derive(Clone, Copy)]
+pub(crate) enum Before {
+    /// What a reader wants to tell apart, each in a frame of its own.
+    Frames { process: bool, thread: bool, labels: bool },
+    /// One text that this makes of a sample, as it is: it may hold separators.
+    Text(fn(&Profile, &Sample) -> String),
+}
+
+impl From<Prefix> for Before {
+    fn from(Prefix { process, thread }: Prefix) -> Self {
+        Self::Frames { process, thread, labels: false }
+    }
+}
+
+impl Before {
+    /// What the options ask for.
+    pub(crate) fn of(profile: &Profile, options: &Options) -> Self {
+        let process = profile.has_several_processes();
+        Self::Frames { process, thread: options.thread_frames, labels: options.label_frames }
+    }
+
+    /// Whether samples of one thread can have different ones.
+    fn follows_labels(self) -> bool {
+        matches!(self, Self::Text(_) | Self::Frames { labels: true, .. })
+    }
+
+    fn names(self, profile: &Profile, sample: &Sample, escape: fn(&str) -> Cow<'_, str>) -> Vec<String> {
+        let (process, thread, labels) = match self {
+            Self::Frames { process, thread, labels } => (process, thread, labels),
+            Self::Text(text) => return vec![text(profile, sample)],
+        };
+        let of_sample = sample.thread.and_then(|id| profile.thread(id));
         let mut names = Vec::new();
-        if self.process {
-            names.push(thread.map_or_else(|| "[no process]".into(), |t| format!("{} ({})", t.process, t.pid)));
+        if process {
+            names.push(of_sample.map_or_else(|| "[no process]".into(), |t| format!("{} ({})", t.process, t.pid)));
         }
-        if self.thread {
-            names.push(thread.map_or_else(|| "[no thread]".into(), |t| t.name.clone()));
+        if thread {
+            names.push(of_sample.map_or_else(|| "[no thread]".into(), |t| t.name.clone()));
         }
-        names
+        if labels {
+            let mut sorted: Vec<&Label> = sample.labels.iter().collect();
+            sorted.sort_unstable();
+            names.extend(sorted.into_iter().map(label_text));
+        }
+        names.iter().map(|name| escape(name).into_owned()).collect()
+    }
+}
+
+/// `request=GET /`, `shard=3`, `size=4096 bytes`.
+pub(crate) fn label_text(label: &Label) -> String {
+    match &label.value {
+        LabelValue::Text(text) => format!("{}={text}", label.key),
+        LabelValue::Number { value, unit: None } => format!("{}={value}", label.key),
+        LabelValue::Number { value, unit: Some(unit) } => format!("{}={value} {unit}", label.key),
     }
 }
 
@@ -61,7 +107,13 @@ struct Builder<'a> {
 
 impl Tree {
     /// The stacks of every sample by name, each name passed through `escape` before it is compared with others.
-    pub(crate) fn new(profile: &Profile, symbols: &Symbols, prefix: Prefix, escape: fn(&str) -> Cow<'_, str>) -> Self {
+    pub(crate) fn new(
+        profile: &Profile,
+        symbols: &Symbols,
+        before: impl Into<Before>,
+        escape: fn(&str) -> Cow<'_, str>,
+    ) -> Self {
+        let before = before.into();
         let root = Node { parent: 0, name: 0 };
         let tree = Self { names: vec![String::new()], nodes: vec![root], of_sample: Vec::new() };
         let mut builder = Builder {
@@ -76,9 +128,10 @@ impl Tree {
         };
         let mut prefixes = FxHashMap::default();
         for sample in &profile.samples {
-            let start = *prefixes.entry(sample.thread).or_insert_with(|| {
-                prefix.names(profile, sample).iter().fold(0, |node, name| {
-                    let name = builder.name(name);
+            let labels: &[Label] = if before.follows_labels() { &sample.labels } else { &[] };
+            let start = *prefixes.entry((sample.thread, labels)).or_insert_with(|| {
+                before.names(profile, sample, escape).into_iter().fold(0, |node, name| {
+                    let name = builder.escaped_name(name);
                     builder.child(node, name)
                 })
             });
@@ -106,6 +159,30 @@ impl Tree {
 
     pub(crate) fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// The same stacks from their leaves on: who called a function lies above it. What stood before the stacks comes last.
+    pub(crate) fn reversed(&self) -> Self {
+        let mut reversed = Self { names: self.names.clone(), nodes: vec![self.nodes[0]], of_sample: Vec::new() };
+        let mut children: FxHashMap<(NodeId, u32), NodeId> = FxHashMap::default();
+        let mut of_node: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+        for of_sample in &self.of_sample {
+            let end = *of_node.entry(*of_sample).or_insert_with(|| {
+                let (mut from, mut to) = (*of_sample, 0);
+                while from != 0 {
+                    let name = self.name_id(from);
+                    let nodes = &mut reversed.nodes;
+                    to = *children.entry((to, name)).or_insert_with(|| {
+                        nodes.push(Node { parent: to, name });
+                        nodes.len() as u32 - 1
+                    });
+                    from = self.parent(from);
+                }
+                to
+            });
+            reversed.of_sample.push(end);
+        }
+        reversed
     }
 
     /// What ends at each node, in one column of the profile.
@@ -186,13 +263,16 @@ impl Builder<'_> {
     }
 
     fn name(&mut self, name: &str) -> u32 {
-        let name = (self.escape)(name);
-        if let Some(id) = self.name_ids.get(&*name) {
+        self.escaped_name((self.escape)(name).into_owned())
+    }
+
+    fn escaped_name(&mut self, name: String) -> u32 {
+        if let Some(id) = self.name_ids.get(&name) {
             return *id;
         }
         let id = self.tree.names.len() as u32;
-        self.tree.names.push(name.clone().into_owned());
-        self.name_ids.insert(name.into_owned(), id);
+        self.tree.names.push(name.clone());
+        self.name_ids.insert(name, id);
         id
     }
 

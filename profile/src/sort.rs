@@ -1,6 +1,6 @@
 //! One order for equal contents, and nothing kept that nothing refers to.
 
-use crate::{Frame, Glob, MappingId, Profile, StackId, Stacks, ThreadId};
+use crate::{Frame, MappingId, Profile, StackId, Stacks, ThreadId};
 use rustc_hash::FxHashMap;
 
 impl Profile {
@@ -65,14 +65,6 @@ impl Profile {
             pending[from..].reverse();
         }
         new_ids
-    }
-
-    /// Keeps only what threads with a fitting name did.
-    pub fn retain_threads(&mut self, names: &Glob) {
-        let fits: Vec<bool> = self.threads.iter().map(|thread| names.matches(&thread.name)).collect();
-        self.samples.retain(|sample| sample.thread.is_some_and(|id| fits[id.index()]));
-        self.events.retain(|event| fits[event.thread.index()]);
-        self.drop_unused();
     }
 
     /// Drops stacks, frames and threads that neither samples nor events refer to. Mappings stay.
@@ -170,19 +162,5 @@ mod tests {
             other.sort();
             assert_eq!(other, first, "turn {turn}");
         }
-    }
-
-    #[test]
-    fn a_thread_filter_keeps_the_samples_of_fitting_names() {
-        let mut profile = turned(0);
-        profile.threads.iter_mut().for_each(|t| t.name = format!("worker-{}", t.tid));
-        profile.samples[0].thread = None;
-        let expected =
-            profile.samples.iter().filter(|s| s.thread == Some(ThreadId(2))).map(|s| s.values[0]).sum::<i64>();
-        profile.retain_threads(&Glob::new("*-2"));
-        assert_eq!(profile.total(0), expected);
-        assert_eq!(profile.threads.len(), 1);
-        assert_eq!(profile.threads[0].name, "worker-2");
-        assert!(profile.events.iter().all(|e| e.thread == ThreadId(0)));
     }
 }

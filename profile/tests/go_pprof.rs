@@ -1,4 +1,4 @@
-//! `go tool pprof` reads what we write and comes to the same numbers. Without Go there is nothing to compare with, and the tests say so.
+//! `go tool pprof` reads what we write and comes to the same numbers. Without Go there is nothing to compare with, and the tests fail.
 
 mod support;
 
@@ -87,6 +87,54 @@ fn top_ten_and_totals_of_allocations_are_the_models() {
 #[test]
 fn top_ten_and_totals_of_a_large_profile_are_the_models() {
     top_equals("large", &support::large(5_000, 1_000));
+}
+
+/// What `-diff_base` subtracts is what the model's difference holds.
+#[test]
+fn differences_of_go_are_the_models() {
+    let pprof = go_pprof();
+    let (base, symbols) = support::large(3000, 300);
+    let mut head = base.clone();
+    for (i, sample) in head.samples.iter_mut().enumerate() {
+        sample
+            .values
+            .iter_mut()
+            .for_each(|value| *value = if i % 3 == 0 { *value * 2 } else { *value / (1 + i as i64 % 2) });
+    }
+    let base_file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("diff-base.pb.gz");
+    std::fs::write(&base_file, encoded(encode::pprof::encode, &(base.clone(), symbols.clone()), &Options::default()))
+        .unwrap();
+    let difference = Profile::difference(&head, &base);
+    for (column, sample_type) in base.sample_types.iter().enumerate() {
+        let ours = top::functions(&difference, &symbols, column, Leaf::Recorded);
+        let (index, unit) = (format!("-sample_index={}", sample_type.kind), format!("-unit={}", sample_type.unit));
+        let against = format!("-diff_base={}", base_file.display());
+        let arguments = ["-top", "-symbolize=none", "-nodecount=10", "-nodefraction=0", &index, &unit, &against];
+        let text = run(&pprof, "diff-head", &(head.clone(), symbols.clone()), &arguments);
+        let (_, rows) = rows(&text);
+        assert_eq!(rows.len(), 10, "{text}");
+        for row in &rows {
+            let same = |f: &top::Function| (f.self_value, f.total, &f.name) == (row.0, row.1, &row.2);
+            assert!(ours.iter().any(same), "{index}: {row:?} is not among ours");
+        }
+    }
+}
+
+/// Every stack with its value, one after the other.
+#[test]
+fn traces_of_go_add_up_to_the_models_totals() {
+    let pprof = go_pprof();
+    let of = support::large(2000, 200);
+    for (column, sample_type) in of.0.sample_types.iter().enumerate() {
+        let (index, unit) = (format!("-sample_index={}", sample_type.kind), format!("-unit={}", sample_type.unit));
+        let text = run(&pprof, "traces", &of, &["-traces", "-symbolize=none", &index, &unit]);
+        let values = text.split("-----------+").skip(1).filter_map(|trace| {
+            let line = trace.lines().skip(1).find(|line| !line.contains(':') || line.contains("::"))?;
+            let digits: String = line.split_whitespace().next()?.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<i64>().ok()
+        });
+        assert_eq!(values.sum::<i64>(), of.0.total(column), "{index}");
+    }
 }
 
 #[test]

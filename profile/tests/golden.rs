@@ -17,8 +17,11 @@ fn compare(name: &str, actual: &[u8]) {
 }
 
 fn pretty_json(of: &(Profile, Symbols)) -> Vec<u8> {
-    let json = support::encoded(encode::json::encode, of, &Options::default());
-    let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    pretty(&support::encoded(encode::json::encode, of, &Options::default()))
+}
+
+fn pretty(json: &[u8]) -> Vec<u8> {
+    let value: serde_json::Value = serde_json::from_slice(json).unwrap();
     let mut text = serde_json::to_vec_pretty(&value).unwrap();
     text.push(b'\n');
     text
@@ -50,4 +53,28 @@ fn pprof_is_written_as_before() {
         let bytes = support::encoded(encode::pprof::encode, &of, &Options::default());
         compare(name, &pretty_json(&decode::pprof::decode(&bytes, Limits::default()).unwrap()));
     }
+}
+
+#[test]
+fn what_viewers_read_is_written_as_before() {
+    for (name, of) in [("cpu", support::cpu()), ("heap", support::heap())] {
+        let options = Options::default();
+        compare(&format!("{name}.firefox.json"), &pretty(&support::encoded(encode::firefox::encode, &of, &options)));
+        compare(
+            &format!("{name}.speedscope.json"),
+            &pretty(&support::encoded(encode::speedscope::encode, &of, &options)),
+        );
+        compare(&format!("{name}.col"), &support::encoded(encode::col::encode, &of, &options));
+    }
+}
+
+/// Files of another version must still be read: this one is never rewritten without a new version.
+#[test]
+fn a_raw_file_of_version_1_is_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cpu.profrec");
+    if std::env::var_os("BLESS").is_some() && !path.exists() {
+        std::fs::write(&path, support::encoded(encode::raw::encode, &support::cpu(), &Options::default())).unwrap();
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(decode::raw::decode(&bytes, Limits::default()).unwrap() == support::cpu());
 }

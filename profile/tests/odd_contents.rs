@@ -56,10 +56,10 @@ fn odd_names() -> (Profile, Symbols) {
 
 fn text(format: Format, of: &(Profile, Symbols), options: &Options) -> String {
     let bytes = encoded(|p, s, o, w| format.encode(p, s, o, w), of, options);
-    if format == Format::Pprof {
+    if matches!(format, Format::Pprof | Format::Raw) {
         String::new()
     } else {
-        String::from_utf8(bytes).expect("every format but pprof is UTF-8 text")
+        String::from_utf8(bytes).expect("every other format is UTF-8 text")
     }
 }
 

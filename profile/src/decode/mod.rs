@@ -1,9 +1,116 @@
 //! Formats in: strict about what they read, bounded in what they unpack.
 
+pub mod col;
 pub mod collapsed;
+pub mod dhat;
+pub mod perf;
 pub mod pprof;
+pub mod raw;
 
+use crate::raw::MAGIC;
+use crate::{Profile, SampleType, Symbols};
+use flate2::read::MultiGzDecoder;
+use std::borrow::Cow;
 use std::fmt;
+use std::io::Read;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A file format that profiles can be read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Readable {
+    /// Our own, `.profrec`.
+    Raw,
+    /// pprof.
+    Pprof,
+    /// What `perf script` prints.
+    Perf,
+    /// gProfiler's `.col`.
+    Col,
+    /// Collapsed stacks.
+    Collapsed,
+    /// JSON of DHAT.
+    Dhat,
+}
+
+impl Readable {
+    /// Every format that can be read.
+    pub const ALL: [Self; 6] = [Self::Raw, Self::Pprof, Self::Perf, Self::Col, Self::Collapsed, Self::Dhat];
+
+    /// The name of the format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Pprof => "pprof",
+            Self::Perf => "perf",
+            Self::Col => "col",
+            Self::Collapsed => "collapsed",
+            Self::Dhat => "dhat",
+        }
+    }
+
+    /// The format that bytes which are not compressed are in, by what they begin with. Bytes that look like no other are taken for pprof if they
+    /// are no text, else for collapsed stacks.
+    pub fn of(bytes: &[u8]) -> Self {
+        let beginning = bytes.get(..4096).unwrap_or(bytes);
+        if bytes.starts_with(MAGIC) {
+            Self::Raw
+        } else if col::is_one(beginning) {
+            Self::Col
+        } else if beginning.trim_ascii_start().starts_with(b"{") {
+            Self::Dhat
+        } else if beginning.iter().any(|byte| matches!(byte, 0..=8 | 14..=31)) {
+            Self::Pprof
+        } else if perf_like(beginning) {
+            Self::Perf
+        } else {
+            Self::Collapsed
+        }
+    }
+
+    /// Reads bytes that are not compressed.
+    fn decode(self, bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
+        let without_names = |profile| (profile, Symbols::new());
+        match self {
+            Self::Raw => raw::decode(bytes, limits),
+            Self::Pprof => pprof::decode(bytes, limits),
+            Self::Perf => perf::decode(bytes, limits),
+            Self::Col => col::decode(bytes, limits).map(without_names),
+            Self::Collapsed => collapsed::decode(bytes, SampleType::new("samples", "count"), limits).map(without_names),
+            Self::Dhat => dhat::decode(bytes, limits),
+        }
+    }
+}
+
+/// Whether the first entry of a text has frames below it, indented.
+fn perf_like(beginning: &[u8]) -> bool {
+    let mut lines = beginning.split(|byte| *byte == b'\n').skip_while(|line| line.is_empty() || line.starts_with(b"#"));
+    let first = lines.next().unwrap_or_default();
+    let has_event = first.trim_ascii_end().split(u8::is_ascii_whitespace).any(|word| word.ends_with(b":"));
+    let next = lines.next().unwrap_or_default();
+    has_event && (next.is_empty() || next.starts_with(b"\t") || next.starts_with(b" "))
+}
+
+/// Reads a file of any format that can be read, gzipped or not: what was measured, and the names it carries.
+///
+/// The format is told by the contents. Collapsed stacks do not say what they count; they are taken for samples.
+pub fn read(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
+    let bytes = gunzip(bytes, limits)?;
+    Readable::of(&bytes).decode(&bytes, limits)
+}
+
+/// The bytes as they are, or unpacked if they are gzipped.
+fn gunzip(bytes: &[u8], limits: Limits) -> Result<Cow<'_, [u8]>, DecodeError> {
+    if !bytes.starts_with(&GZIP) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let mut unpacked = Vec::new();
+    MultiGzDecoder::new(bytes)
+        .take((limits.bytes as u64).saturating_add(1))
+        .read_to_end(&mut unpacked)
+        .map_err(|error| DecodeError::corrupt(format!("damaged gzip data: {error}")))?;
+    if unpacked.len() > limits.bytes { Err(DecodeError::too_large(limits)) } else { Ok(Cow::Owned(unpacked)) }
+}
 
 /// How much a decoder takes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,38 +4,26 @@
 //! pprof does not know a mapping's bias: that of a file linked at its own offsets is assumed, so addresses in the file may be off by a
 //! constant while those in the process are right. Locations without an address become named frames.
 
-use super::{DecodeError, Limits};
+use super::{DecodeError, Limits, gunzip};
 use crate::proto::{self, Function, Line, Location};
 use crate::{
     AddressKind, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks,
     SymbolFrame, Symbols, Thread, ThreadId,
 };
-use flate2::read::MultiGzDecoder;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
 const SAMPLE: u32 = 2;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads a file: what was measured, and the names it carries.
 pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
-    let mut unpacked = Vec::new();
-    let bytes = if bytes.starts_with(&GZIP) {
-        let limit = limits.bytes as u64;
-        MultiGzDecoder::new(bytes)
-            .take(limit.saturating_add(1))
-            .read_to_end(&mut unpacked)
-            .map_err(|error| DecodeError::corrupt(format!("damaged gzip data: {error}")))?;
-        &unpacked
-    } else {
-        bytes
-    };
+    let unpacked = gunzip(bytes, limits)?;
+    let bytes = &*unpacked;
     if bytes.len() > limits.bytes {
         return Err(DecodeError::too_large(limits));
     }

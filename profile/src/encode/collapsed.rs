@@ -5,18 +5,17 @@
 //! which not every reader takes. Comments come first, after `# `.
 
 use super::{folded_name, one_line};
-use crate::named::{Prefix, Tree};
+use crate::named::{Before, Tree};
 use crate::{Options, Profile, Symbols};
 use std::io::{self, Write};
 
 /// Writes the profile.
 ///
 /// When the profile holds several processes, the first frame names the process. With [`Options::thread_frames`] the next one names the
-/// thread.
+/// thread, with [`Options::label_frames`] the ones after it the labels.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let column = options.column(profile)?;
-    let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
-    let tree = Tree::new(profile, symbols, prefix, folded_name);
+    let tree = Tree::new(profile, symbols, Before::of(profile, options), folded_name);
     let own = tree.own_values(profile, column);
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     for comment in &profile.comments {

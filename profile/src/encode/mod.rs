@@ -1,11 +1,16 @@
 //! Formats out: one pure function in one file each.
 
+pub mod col;
 pub mod collapsed;
+pub mod firefox;
 pub mod html;
 pub mod json;
 pub mod perf;
 pub mod pprof;
+pub mod raw;
+pub mod speedscope;
 pub mod svg;
+mod timeline;
 
 use crate::Profile;
 use std::borrow::Cow;
@@ -20,6 +25,22 @@ pub struct Options {
     pub title: Option<String>,
     /// Begin each stack with a frame that names the thread, for formats that know no threads.
     pub thread_frames: bool,
+    /// Continue with a frame for each label of the sample, `key=value`, in formats that know no labels.
+    pub label_frames: bool,
+    /// Begin the stacks of flame graphs at their leaf: who called a function lies on it.
+    pub reversed: bool,
+    /// Where flame graphs have their beginning.
+    pub growth: Growth,
+}
+
+/// The way a flame graph grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Growth {
+    /// From the top down (an icicle graph): deep stacks make tall pictures, and a reader starts at the top.
+    #[default]
+    Down,
+    /// From the bottom up.
+    Up,
 }
 
 impl Options {

@@ -19,21 +19,14 @@
 //! A frame without a symbol is `[unknown]` with its address and file, which is how readers know it. Frames that never had an address
 //! have the address 0. Inlined functions have lines of their own, with `(inlined)` in place of the file.
 
-use super::one_line;
-use crate::{Event, Frame, FrameId, Options, Profile, Sample, SampleType, StackId, Symbols, Thread, ThreadId};
+use super::{one_line, timeline};
+use crate::{Frame, FrameId, Options, Profile, SampleType, StackId, Symbols, Thread};
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// More entries than this are never made of repeated samples.
 const MAX_REPEATED: i64 = 2_000_000;
-
-struct Entry {
-    thread: Option<ThreadId>,
-    unix_ns: i64,
-    period: i64,
-    stack: StackId,
-}
 
 /// Writes the profile.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
@@ -50,13 +43,17 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
     }
     let mut stacks = StackTexts { profile, symbols, frames: FxHashMap::default(), stacks: FxHashMap::default() };
     let comms: Vec<String> = profile.threads.iter().map(comm).collect();
-    entries(profile, column, |entry| {
+    timeline::entries(profile, column, MAX_REPEATED, |entry| {
+        // An entry stands for what was measured; a count alone says nothing in it.
+        if entry.value <= 0 {
+            return Ok(());
+        }
         match entry.thread.and_then(|id| Some((profile.thread(id)?, &comms[id.index()]))) {
             Some((Thread { pid, tid, .. }, comm)) => write!(out, "{comm} {pid}/{tid}")?,
             None => write!(out, "[unknown] 0/0")?,
         }
         let micros = entry.unix_ns.max(0) / 1000;
-        writeln!(out, " {}.{:06}: {:>10} {event}: ", micros / 1_000_000, micros % 1_000_000, entry.period)?;
+        writeln!(out, " {}.{:06}: {:>10} {event}: ", micros / 1_000_000, micros % 1_000_000, entry.value)?;
         out.write_all(stacks.of(entry.stack).as_bytes())?;
         out.write_all(b"\n")
     })?;
@@ -83,56 +80,6 @@ fn comm(thread: &Thread) -> String {
         name if name.starts_with('#') || name.split(' ').any(numeric) => name.replace([' ', '#'], "_"),
         name => name.to_owned(),
     }
-}
-
-/// Every entry: events first, then what the samples hold beyond them.
-fn entries(profile: &Profile, column: usize, mut each: impl FnMut(&Entry) -> io::Result<()>) -> io::Result<()> {
-    // Events weigh in the last column.
-    let events: &[Event] = if column + 1 == profile.sample_types.len() { &profile.events } else { &[] };
-    let mut covered: FxHashMap<StackId, i128> = FxHashMap::default();
-    for event in events {
-        *covered.entry(event.stack).or_default() += i128::from(event.weight);
-        each(&Entry { thread: Some(event.thread), unix_ns: event.unix_ns, period: event.weight, stack: event.stack })?;
-    }
-    let counts = profile.sample_types.iter().position(|t| *t == SampleType::new("samples", "count"));
-    // Not the total: negative counts of a difference take no entries away.
-    let entries = |counts: usize| -> i128 {
-        profile.samples.iter().filter_map(|s| s.values.get(counts)).map(|v| i128::from((*v).max(0))).sum()
-    };
-    let counts = counts.filter(|counts| entries(*counts) <= i128::from(MAX_REPEATED));
-    let advances = profile.sample_types.get(column).is_some_and(|t| t.unit == "nanoseconds");
-    let mut clocks: FxHashMap<Option<ThreadId>, i64> = FxHashMap::default();
-    for sample in &profile.samples {
-        let value = sample.values.get(column).copied().unwrap_or(0);
-        let rest = match covered.get_mut(&sample.stack) {
-            // Which thread of that stack the events belonged to does not matter for the sum.
-            Some(covered) => {
-                let used = (*covered).clamp(0, i128::from(value.max(0)));
-                *covered -= used;
-                value - used as i64
-            }
-            None => value,
-        };
-        if rest <= 0 {
-            continue;
-        }
-        let whole = rest == value;
-        let repeated = counts.filter(|_| whole).map_or(1, |counts| sample_count(sample, counts, rest));
-        let clock = clocks.entry(sample.thread).or_insert(profile.start_unix_ns);
-        for i in 0..repeated {
-            let period = rest / repeated + i64::from(i < rest % repeated);
-            each(&Entry { thread: sample.thread, unix_ns: *clock, period, stack: sample.stack })?;
-            if advances {
-                *clock = clock.saturating_add(period);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Number of entries for a sample, so that none has a period of zero.
-fn sample_count(sample: &Sample, counts: usize, value: i64) -> i64 {
-    sample.values.get(counts).copied().unwrap_or(1).min(value).max(1)
 }
 
 /// The lines of each stack, put together once.

@@ -1,7 +1,8 @@
 //! A flame graph: one SVG that zooms and searches by itself.
 
-use super::{collapsed, folded_name, one_line};
-use crate::named::{Prefix, Tree};
+use super::{Growth, collapsed, folded_name, one_line};
+use crate::named::{Before, Tree};
+
 use crate::{Options, Profile, SampleType, Symbols};
 use inferno::flamegraph::color::{BackgroundColor, BasicPalette, MultiPalette, Palette};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// By itself, with title and comments.
-    File,
+    File(Growth),
     /// On the page, next to others.
     Page,
 }
@@ -24,7 +25,7 @@ impl Style {
     fn smallest_share(self, totals: &[i64]) -> f64 {
         let whole = totals.first().copied().unwrap_or(0).max(1) as f64;
         match self {
-            Self::File => 0.000_1,
+            Self::File(_) => 0.000_1,
             Self::Page if totals.len() <= MAX_FRAMES_ON_PAGE => 0.000_3,
             Self::Page => {
                 let mut sorted = totals.to_vec();
@@ -37,12 +38,13 @@ impl Style {
 
 /// Writes the profile.
 ///
+/// With [`Options::reversed`] stacks begin at their leaf, so that what is expensive by itself is wide whoever called it.
 /// Negative sums, which a difference can have, have no width; they are left out and the subtitle says how much that was.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let column = options.column(profile)?;
-    let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
-    let tree = Tree::new(profile, symbols, prefix, folded_name);
-    draw(&tree, profile, column, &title(profile, options), Style::File, out).map(drop)
+    let tree = Tree::new(profile, symbols, Before::of(profile, options), folded_name);
+    let tree = if options.reversed { tree.reversed() } else { tree };
+    draw(&tree, profile, column, &title(profile, options), Style::File(options.growth), out).map(drop)
 }
 
 /// The title asked for, or what is measured.
@@ -110,9 +112,11 @@ pub(super) fn draw(
     if left_out != 0 {
         notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
     }
-    options.subtitle = (!notes.is_empty() && style == Style::File).then(|| notes.join("; "));
-    // Root on top: deep stacks make tall pictures, and a reader starts at the top.
-    options.direction = Direction::Inverted;
+    options.subtitle = (!notes.is_empty() && matches!(style, Style::File(_))).then(|| notes.join("; "));
+    options.direction = match style {
+        Style::File(Growth::Up) => Direction::Straight,
+        Style::File(Growth::Down) | Style::Page => Direction::Inverted,
+    };
     options.min_width = smallest_share * 100.0;
     options.count_name = count_name(sample_type);
     // Microseconds are what a person can read; the graph divides, so that no rounding adds up.

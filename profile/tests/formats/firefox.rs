@@ -1,0 +1,164 @@
+//! Firefox Profiler's own loader, by its command line program, comes to the model's numbers.
+
+use crate::readers::installed;
+use crate::support::{self, encoded};
+use profile_recorder_profile::top::{self, Leaf};
+use profile_recorder_profile::{Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The program with a profile loaded; ends with the test.
+struct Viewer {
+    session: PathBuf,
+}
+
+impl Viewer {
+    fn load(name: &str, of: &(Profile, Symbols), options: &Options) -> Self {
+        let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let file = directory.join(format!("firefox-{name}.firefox.json"));
+        std::fs::write(&file, encoded(encode::firefox::encode, of, options)).unwrap();
+        // Its socket lies there, and paths of sockets are short.
+        let session = std::env::temp_dir().join(format!("profrec-firefox-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&session).unwrap();
+        let viewer = Self { session };
+        viewer.run(&["load", file.to_str().unwrap()]);
+        viewer
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        self.try_run(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    }
+
+    fn try_run(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new(installed("node/bin/node"))
+            .arg(installed("node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js"))
+            .args(arguments)
+            .env("PROFILER_CLI_SESSION_DIR", &self.session)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    fn threads(&self) -> Vec<Value> {
+        self.json(&["thread", "list"])["threads"].as_array().unwrap().clone()
+    }
+
+    /// Self and total of each function, over all threads.
+    fn functions(&self, strategy: &str) -> BTreeMap<String, (i64, i64)> {
+        let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+        for thread in self.threads() {
+            let handle = thread["threadHandle"].as_str().unwrap();
+            let arguments = ["thread", "functions", "--json", "--limit", "0", "--include-idle", "--thread", handle];
+            let found: Value = match self.try_run(&[&arguments[..], &["--strategy", strategy]].concat()) {
+                Ok(text) => serde_json::from_str(&text).unwrap(),
+                Err(error) if error.contains("has no data") => continue,
+                Err(error) => panic!("{error}"),
+            };
+            for function in found["functions"].as_array().unwrap() {
+                let number = |key: &str| function[key].as_f64().unwrap() as i64;
+                let sum = sums.entry(function["name"].as_str().unwrap().to_owned()).or_default();
+                *sum = (sum.0 + number("selfSamples"), sum.1 + number("totalSamples"));
+            }
+        }
+        sums.retain(|_, sums| *sums != (0, 0));
+        sums
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.run(&["stop", "--all"]);
+        let _ = std::fs::remove_dir_all(&self.session);
+    }
+}
+
+fn expected((profile, symbols): &(Profile, Symbols), column: usize) -> BTreeMap<String, (i64, i64)> {
+    let all = top::functions(profile, symbols, column, Leaf::Recorded);
+    all.into_iter().map(|f| (f.name, (f.self_value, f.total))).collect()
+}
+
+#[test]
+fn samples_of_time_weigh_what_the_model_counts_and_cpu_time_is_exact_to_the_microsecond() {
+    let of = support::cpu();
+    let viewer = Viewer::load("cpu", &of, &Options::default());
+    assert_eq!(viewer.functions("timing"), expected(&of, 0));
+    let threads = viewer.threads();
+    let cpu_ms: f64 = threads.iter().map(|thread| thread["cpuMs"].as_f64().unwrap()).sum();
+    assert!((cpu_ms * 1e6 - of.0.total(1) as f64).abs() <= 1e3 * of.0.samples.len() as f64, "{cpu_ms} ms");
+    let markers = viewer.run(&["thread", "markers", "--thread", "t-0", "--search", "my app (pid 4711): lost"]);
+    assert!(markers.contains("1 markers"), "{markers}");
+}
+
+#[test]
+fn allocations_and_what_stays_of_them_are_the_models() {
+    for (name, mut of) in [("heap", support::heap()), ("large", support::large(2000, 150))] {
+        of.0.threads.truncate(3);
+        let threads = of.0.threads.len() as u32;
+        of.0.samples.iter_mut().for_each(|s| s.thread = s.thread.map(|id| ThreadId(id.0 % threads)));
+        let viewer = Viewer::load(name, &of, &Options::default());
+        assert_eq!(viewer.functions("native-allocations"), expected(&of, 1), "{name}");
+        if let Some(in_use) = of.0.column("inuse_space") {
+            assert_eq!(viewer.functions("native-retained-allocations"), expected(&of, in_use));
+        }
+    }
+}
+
+#[test]
+fn counts_of_objects_are_weights() {
+    let mut of = support::large(2000, 150);
+    of.0.samples.iter_mut().for_each(|sample| sample.thread = Some(ThreadId(0)));
+    of.0.threads.truncate(2);
+    let viewer = Viewer::load("objects", &of, &Options { sample_type: Some(0), ..Options::default() });
+    assert_eq!(viewer.functions("timing"), expected(&of, 0));
+}
+
+#[test]
+fn states_are_categories_and_odd_contents_are_loaded() {
+    let mut profile = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("wall", "nanoseconds")]);
+    profile.threads = vec![Thread { pid: 1, tid: 1, name: "</script>\n\"".into(), process: "\0".into(), slot: 0 }; 2];
+    let long = "x".repeat(10_000);
+    let deep: Vec<String> = (0..1000).map(|i| format!("recurse_{i}")).collect();
+    let mut stacks = vec![vec!["a;b".into(), "<&>\"\n\u{1}".into(), String::new()], vec![long.clone()], deep, vec![]];
+    for (i, names) in stacks.drain(..).enumerate() {
+        let stack = profile.stacks.intern(names.into_iter().map(|name| Frame::Named(name.into())));
+        let state = ["on-cpu", "runnable", "off-cpu", "unheard of"][i];
+        let labels = vec![Label::text("state", state)];
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(i as u32 % 2)),
+            labels,
+            values: vec![1 << (10 * i), 1_000_000],
+        });
+    }
+    profile.samples.push(Sample {
+        stack: profile.samples[0].stack,
+        thread: None,
+        labels: vec![],
+        values: vec![i64::MAX, 5],
+    });
+    profile.samples.push(Sample {
+        stack: profile.samples[1].stack,
+        thread: None,
+        labels: vec![],
+        values: vec![-3, -5],
+    });
+    let of = (profile, Symbols::new());
+    let viewer = Viewer::load("odd", &of, &Options::default());
+    let functions = viewer.functions("timing");
+    assert_eq!(functions["recurse_0"], (0, 1 << 20));
+    assert_eq!(functions["recurse_999"], (1 << 20, 1 << 20));
+    assert_eq!(functions[&long], (1021, 1021), "negative weights are those of a difference");
+    assert_eq!(functions["[no stack]"], (1 << 30, 1 << 30));
+    let text = String::from_utf8(encoded(encode::firefox::encode, &of, &Options::default())).unwrap();
+    for category in ["On-CPU", "Runnable", "Off-CPU", "Lost"] {
+        assert!(text.contains(category));
+    }
+    assert!(text.contains("could not be expressed"), "a weight beyond 1024 times 31 bits is told");
+}

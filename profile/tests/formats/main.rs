@@ -1,0 +1,12 @@
+//! Formats against each other, against the viewers that people use, and the operations of the model.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod firefox;
+mod operations;
+mod raw;
+mod read_back;
+mod readers;
+mod speedscope;
+mod variants;
