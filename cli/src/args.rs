@@ -13,6 +13,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
 
 /// What to do.
@@ -47,6 +48,8 @@ pub(crate) struct Record {
     pub(crate) outputs: Vec<OutputPath>,
     /// Whether child processes are recorded too.
     pub(crate) follow: bool,
+    /// Whether a line shows what is recorded while the command runs.
+    pub(crate) progress: bool,
     /// Say nothing unless something goes wrong.
     pub(crate) quiet: bool,
     /// How much to find out about addresses.
@@ -122,6 +125,7 @@ Examples:
   profrec record --mode allocs -o allocs.svg -- ./program           every allocation with its stack
   profrec record --mode cpu,heap -o p.svg -- ./program              both: p.cpu.svg and p.heap.svg
   profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
+  profrec record -o '{EXE}-{PID}.svg' -- make -j2                   a file for each process
 
 The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .json";
 
@@ -176,7 +180,7 @@ struct TypedRecord {
     /// Mean bytes between two sampled allocations, like 512KiB; 1 records every allocation [default: 1]
     #[arg(long, value_name = "BYTES", value_parser = numbers::parse_bytes, allow_hyphen_values = true)]
     interval: Option<u64>,
-    /// Write a profile here, in the format of the extension; can be given several times [default: profile.html]
+    /// Write a profile here, in the format of the extension; can be given several times; {PID} and {EXE} give a file for each process [default: profile.html]
     #[arg(short, long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputPath::new))]
     outputs: Vec<OutputPath>,
     /// Record only the first process, through its execs, and none that it forks
@@ -185,6 +189,9 @@ struct TypedRecord {
     /// What to find out about each address
     #[arg(long, value_name = "DETAIL", value_enum, default_value = "full")]
     symbols: Symbols,
+    /// Show a line of what is recorded so far; without being told if standard error is a terminal and standard output, where the command may write, is not
+    #[arg(long)]
+    progress: bool,
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -280,6 +287,7 @@ impl TypedRecord {
             interval: self.interval.unwrap_or(1),
             outputs,
             follow: !self.no_follow,
+            progress: !self.quiet && (self.progress || (stderr().is_terminal() && !stdout().is_terminal())),
             quiet: self.quiet,
             symbols: match self.symbols {
                 Symbols::Full => symbolize::Detail::Full,
@@ -377,7 +385,7 @@ mod tests {
             (&["--interval", "-512", "ls"], "'-512' for '--interval <BYTES>'"),
             (&["--mode", "wall", "ls"], "'wall' for '--mode <MODE>' [possible values: cpu, allocs, heap]"),
             (&["--mode", "", "ls"], "--mode <MODE>"),
-            (&["-o", "x.bmp", "ls"], ".svg, .html, .pb.gz, .pprof, .perf, .folded, .collapsed, .json"),
+            (&["-o", "x.bmp", "ls"], ".svg, .html, .pb.gz, .pprof, .perf, .folded, .collapsed,"),
             (&["-o", "", "ls"], "--output <FILE>"),
             (&["-o", "a.svg", "-o", "./a.svg", "ls"], "'./a.svg' is given twice"),
             (&["--no-such", "ls"], "'--no-such'"),

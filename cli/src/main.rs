@@ -16,6 +16,7 @@ mod recorders;
 mod run;
 mod signals;
 mod stat;
+mod status;
 mod store;
 mod summary;
 mod target;

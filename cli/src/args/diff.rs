@@ -68,7 +68,7 @@ Exit code: 0 within the limits, 1 something could not be read or written, 2 wron
 
 #[derive(Debug, Args)]
 pub(super) struct TypedDiff {
-    /// The profile before and the profile after: pprof, collapsed stacks, counters of 'stat --json', or directories of such files; after alone with --thresholds
+    /// The profile before and the profile after: .profrec, pprof, perf script, collapsed stacks, .col, DHAT, counters of 'stat --json', or directories of such files; after alone with --thresholds
     #[arg(value_names = ["BASE", "HEAD"], required = true, num_args = 1..=2)]
     inputs: Vec<PathBuf>,
     /// Tell of this metric alone; can be given several times, and the first is told in detail

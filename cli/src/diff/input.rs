@@ -3,8 +3,8 @@
 use super::metric::Counted;
 use crate::error::Error;
 use crate::pending::reason;
-use profile::decode::{self, Limits};
-use profile::{Profile, SampleType, Symbols};
+use profile::decode::{self, Limits, Readable};
+use profile::{Profile, Symbols};
 use std::path::Path;
 
 /// What a file holds.
@@ -23,22 +23,19 @@ pub(super) fn read(path: &Path) -> Result<Input, Error> {
     if bytes.is_empty() {
         return Err(cannot("the file is empty; was it written to its end?"));
     }
-    if bytes.trim_ascii_start().starts_with(b"{") {
+    if is_stat(&bytes) {
         return Counted::all(&bytes).map(Input::Counts).map_err(|why| cannot(&why));
     }
-    let profile = profile(&bytes).map_err(|why| {
-        cannot(&format!("{why}; readable are pprof, collapsed stacks and the output of 'stat --json'"))
+    let profile = decode::read(&bytes, Limits::default()).map_err(|why| {
+        let known: Vec<&str> = Readable::ALL.iter().map(|format| format.name()).collect();
+        cannot(&format!("{why}; readable are {} and the output of 'stat --json'", known.join(", ")))
     })?;
     Ok(Input::Profile(Box::new(profile)))
 }
 
-fn profile(bytes: &[u8]) -> Result<(Profile, Symbols), decode::DecodeError> {
-    let limits = Limits::default();
-    // Text has no control characters but white space; a pprof file begins with some.
-    let is_text = bytes.iter().take(512).all(|byte| *byte >= b' ' || byte.is_ascii_whitespace());
-    if is_text {
-        let profile = decode::collapsed::decode(bytes, SampleType::new("samples", "count"), limits)?;
-        return Ok((profile, Symbols::new()));
-    }
-    decode::pprof::decode(bytes, limits)
+/// JSON that is no profile of another program: DHAT's files say what they are.
+fn is_stat(bytes: &[u8]) -> bool {
+    let beginning = bytes.get(..4096).unwrap_or(bytes);
+    let is_dhat = beginning.windows(15).any(|window| window == b"dhatFileVersion");
+    beginning.trim_ascii_start().starts_with(b"{") && !is_dhat
 }

@@ -25,7 +25,7 @@ const ALWAYS: [Function; 5] =
 pub(crate) fn stat(stat: &Stat) -> Result<Ending, Error> {
     target::check(&stat.command.program, std::env::var_os("PATH").as_deref())?;
     let file = stat.output.clone().map(PendingFile::create).transpose()?;
-    let settings = Settings { modes: "stat".to_owned(), interval: 1, hz: 99, follow: true };
+    let settings = Settings { modes: "stat".to_owned(), interval: 1, hz: 99, follow: true, progress: false };
     let mut reports = Vec::new();
     let mut ending = Ending::Code(0);
     for _ in 0..stat.repeat {
