@@ -127,7 +127,8 @@ Examples:
   profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
   profrec record -o '{EXE}-{PID}.svg' -- make -j2                   a file for each process
 
-The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .json";
+The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .col .json
+  .firefox.json .speedscope.json .profrec";
 
 const STAT_EXAMPLES: &str = "\
 Examples:
@@ -385,7 +386,7 @@ mod tests {
             (&["--interval", "-512", "ls"], "'-512' for '--interval <BYTES>'"),
             (&["--mode", "wall", "ls"], "'wall' for '--mode <MODE>' [possible values: cpu, allocs, heap]"),
             (&["--mode", "", "ls"], "--mode <MODE>"),
-            (&["-o", "x.bmp", "ls"], ".svg, .html, .pb.gz, .pprof, .perf, .folded, .collapsed,"),
+            (&["-o", "x.bmp", "ls"], ".collapsed, .col, .json, .firefox.json, .speedscope.json, .profrec"),
             (&["-o", "", "ls"], "--output <FILE>"),
             (&["-o", "a.svg", "-o", "./a.svg", "ls"], "'./a.svg' is given twice"),
             (&["--no-such", "ls"], "'--no-such'"),

@@ -96,6 +96,7 @@ mod tests {
             ("/x.y/a.b.pb.gz", "/x.y/a.b.cpu.pb.gz"),
             ("./profile.folded", "./profile.cpu.folded"),
             (".svg", ".cpu.svg"),
+            ("a.speedscope.json", "a.cpu.speedscope.json"),
         ] {
             assert_eq!(output(path).with_mode(Mode::Cpu), Path::new(expected));
         }

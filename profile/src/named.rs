@@ -102,8 +102,15 @@ struct Builder<'a> {
     children: FxHashMap<(NodeId, u32), NodeId>,
     /// Names of a frame, outermost first.
     of_frame: FxHashMap<FrameId, Vec<u32>>,
-    of_stack: FxHashMap<(NodeId, StackId), NodeId>,
+    /// Nodes of stacks, [`NONE`] if not known, below the start that most samples have: the first.
+    of_stack: Vec<NodeId>,
+    first_start: Option<NodeId>,
+    /// The same below other starts.
+    of_other: FxHashMap<(NodeId, StackId), NodeId>,
 }
+
+/// Stands for a node that is not known.
+const NONE: NodeId = NodeId::MAX;
 
 impl Tree {
     /// The stacks of every sample by name, each name passed through `escape` before it is compared with others.
@@ -124,8 +131,11 @@ impl Tree {
             name_ids: FxHashMap::default(),
             children: FxHashMap::default(),
             of_frame: FxHashMap::default(),
-            of_stack: FxHashMap::default(),
+            of_stack: vec![NONE; profile.stacks.len()],
+            first_start: None,
+            of_other: FxHashMap::default(),
         };
+        builder.children.reserve(profile.stacks.len());
         let mut prefixes = FxHashMap::default();
         for sample in &profile.samples {
             let labels: &[Label] = if before.follows_labels() { &sample.labels } else { &[] };
@@ -211,12 +221,22 @@ impl Tree {
         by_name.sort_unstable_by_key(|name| &self.names[*name as usize]);
         let mut rank = vec![0_u32; self.names.len()];
         by_name.iter().enumerate().for_each(|(position, name)| rank[*name as usize] = position as u32);
-        let mut siblings: Vec<NodeId> = (1..self.len() as u32).collect();
-        siblings
-            .sort_unstable_by_key(|node| (self.parent(*node), std::cmp::Reverse(rank[self.name_id(*node) as usize])));
+        // Children of one node next to each other, in the order of the nodes; then each family by itself, the last name first.
         let mut first = vec![0_usize; self.len() + 1];
-        siblings.iter().for_each(|node| first[self.parent(*node) as usize + 1] += 1);
+        self.nodes.iter().skip(1).for_each(|node| first[node.parent as usize + 1] += 1);
         (1..first.len()).for_each(|i| first[i] += first[i - 1]);
+        let mut next = first.clone();
+        let mut siblings = vec![0; self.len() - 1];
+        for (node, Node { parent, .. }) in self.nodes.iter().enumerate().skip(1) {
+            siblings[next[*parent as usize]] = node as NodeId;
+            next[*parent as usize] += 1;
+        }
+        for node in 0..self.len() {
+            if first[node + 1] - first[node] > 1 {
+                siblings[first[node]..first[node + 1]]
+                    .sort_unstable_by_key(|node| std::cmp::Reverse(rank[self.name_id(*node) as usize]));
+            }
+        }
         let mut ordered = Vec::with_capacity(self.len());
         let mut pending: Vec<(NodeId, usize)> = vec![(0, 0)];
         while let Some((node, depth)) = pending.pop() {
@@ -240,8 +260,8 @@ impl Builder<'_> {
         let mut unknown = Vec::new();
         let mut at = stack;
         let mut node = loop {
-            match self.of_stack.get(&(start, at)) {
-                Some(node) => break *node,
+            match self.known(start, at) {
+                Some(node) => break node,
                 None if at == Stacks::ROOT => break start,
                 None => unknown.push(at),
             }
@@ -257,9 +277,20 @@ impl Builder<'_> {
             for i in 0..self.of_frame[&frame].len() {
                 node = self.child(node, self.of_frame[&frame][i]);
             }
-            self.of_stack.insert((start, stack), node);
+            if self.first_start == Some(start) {
+                self.of_stack[stack.index()] = node;
+            } else {
+                self.of_other.insert((start, stack), node);
+            }
         }
         node
+    }
+
+    fn known(&mut self, start: NodeId, stack: StackId) -> Option<NodeId> {
+        if *self.first_start.get_or_insert(start) == start {
+            return self.of_stack.get(stack.index()).copied().filter(|node| *node != NONE);
+        }
+        self.of_other.get(&(start, stack)).copied()
     }
 
     fn name(&mut self, name: &str) -> u32 {

@@ -89,11 +89,13 @@ fn blame(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Resul
     let Some(blame) = &case.blame else { return Ok(()) };
     let here = std::env::current_dir().unwrap_or_default();
     writeln!(out, "<h3>{}</h3>\n<p>{}</p>", escaped(&blame.metric), escaped(&lists::counts(blame)))?;
-    for stack in blame.stacks.iter().take(LISTED) {
+    for (number, stack) in blame.stacks.iter().take(LISTED).enumerate() {
+        // The first is what a reader came for.
+        let open = if number == 0 { " open" } else { "" };
         let state = if stack.change.delta() > 0 { "more" } else { "less" };
         writeln!(
             out,
-            "<details><summary><span class=\"n {state}\">{}</span> {} <code>{}</code> <small>{} to {}</small></summary>\n<ol>",
+            "<details{open}><summary><span class=\"n {state}\">{}</span> {} <code>{}</code> <small>{} to {}</small></summary>\n<ol>",
             signed(stack.change.delta()),
             stack.status.name(),
             escaped(&lists::place(stack, &here)),

@@ -71,6 +71,8 @@ struct Decoder<'a> {
     /// Frames of each location, root-most first.
     locations: FxHashMap<u64, Vec<FrameId>>,
     stacks: FxHashMap<Vec<u64>, StackId>,
+    /// Samples of one stack often stand together.
+    last_stack: (Vec<u64>, StackId),
     threads: FxHashMap<Thread, ThreadId>,
     is_memory: bool,
     limits: Limits,
@@ -93,6 +95,7 @@ impl<'a> Decoder<'a> {
             functions: FxHashMap::default(),
             locations: FxHashMap::default(),
             stacks: FxHashMap::default(),
+            last_stack: (Vec::new(), Stacks::ROOT),
             threads: FxHashMap::default(),
             is_memory: false,
             limits,
@@ -223,8 +226,15 @@ impl<'a> Decoder<'a> {
             )));
         }
         let (labels, thread) = self.labels(&sample.label)?;
-        let stack = match self.stacks.get(&sample.location_id) {
-            Some(stack) => *stack,
+        let is_last = sample.location_id == self.last_stack.0;
+        let known = if is_last { Some(self.last_stack.1) } else { self.stacks.get(&sample.location_id).copied() };
+        let stack = match known {
+            Some(stack) => {
+                if !is_last {
+                    self.last_stack = (sample.location_id, stack);
+                }
+                stack
+            }
             None => {
                 let mut stack = Stacks::ROOT;
                 for id in sample.location_id.iter().rev() {
@@ -233,6 +243,7 @@ impl<'a> Decoder<'a> {
                     self.take_on(frames.len() * size_of::<FrameId>())?;
                     stack = frames.iter().fold(stack, |stack, frame| self.profile.stacks.push(stack, *frame));
                 }
+                self.last_stack = (sample.location_id.clone(), stack);
                 self.stacks.insert(sample.location_id, stack);
                 stack
             }

@@ -2,6 +2,7 @@
 
 use super::Comparison;
 use crate::encode::{folded_name, one_line};
+use inferno::flamegraph::color::BackgroundColor;
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use std::io::{self, Write};
 
@@ -33,6 +34,7 @@ impl Comparison<'_> {
         options.factor = 2_f64.powi(halvings as i32);
         options.direction = Direction::Inverted;
         options.count_name = of.sample_type.unit.to_string();
+        options.bgcolors = "#ffffff".parse::<BackgroundColor>().ok();
         options.deterministic = true;
         options.text_truncate_direction = TextTruncateDirection::Right;
         options.font_size = 12;

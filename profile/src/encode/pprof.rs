@@ -6,7 +6,7 @@
 //! the sample, and on allocations the number `bytes`, their mean size. Frames that never had an address are locations without one.
 //! A mapping says that it has functions, files, lines or inlined frames when symbols of it are there.
 //!
-//! Samples are ordered by stack. A message is written as soon as it is known, so that a large profile is never held twice.
+//! Samples are ordered by stack. A message is written as soon as it is known, so that a large profile's stacks are never held twice.
 
 use crate::named::NO_STACK;
 use crate::proto::{Function, Label, Line, Location, Mapping, ValueType};
@@ -131,20 +131,29 @@ impl<'a> Encoder<'a> {
         let mut head = crate::proto::Profile { sample_type: types, ..Default::default() };
         let mut buffer = head.encode_to_vec();
         // Samples of one stack next to each other: what they have in common compresses to almost nothing.
-        let mut order: Vec<(StackId, usize)> = profile.samples.iter().map(|sample| sample.stack).zip(0..).collect();
-        order.sort_unstable();
-        let (mut locations, mut body) = (Vec::new(), Vec::new());
-        for of_stack in order.chunk_by(|a, b| a.0 == b.0) {
-            let location_id = self.location_ids(of_stack[0].0);
+        let (first, order) = by_stack(profile);
+        // What each sample has of its own is encoded front to back: in the order of stacks, samples lie all over the memory.
+        let (mut bodies, mut ends) = (Vec::new(), Vec::with_capacity(profile.samples.len() + 1));
+        ends.push(0);
+        for sample in &profile.samples {
+            self.values_and_labels(sample, &mut bodies);
+            ends.push(bodies.len());
+        }
+        let mut locations = Vec::new();
+        for stack in 0..profile.stacks.len() {
+            let of_stack = &order[first[stack]..first[stack + 1]];
+            if of_stack.is_empty() {
+                continue;
+            }
+            let location_id = self.location_ids(StackId(stack as u32));
             locations.clear();
             crate::proto::Sample { location_id, ..Default::default() }.encode_raw(&mut locations);
-            for (_, index) in of_stack {
-                body.clear();
-                self.values_and_labels(&profile.samples[*index], &mut body);
+            for index in of_stack {
+                let body = &bodies[ends[*index as usize]..ends[*index as usize + 1]];
                 encode_key(SAMPLE, WireType::LengthDelimited, &mut buffer);
                 encode_varint((locations.len() + body.len()) as u64, &mut buffer);
                 buffer.extend_from_slice(&locations);
-                buffer.extend_from_slice(&body);
+                buffer.extend_from_slice(body);
                 if buffer.len() >= PIECE {
                     out.write_all(&buffer)?;
                     buffer.clear();
@@ -284,6 +293,20 @@ impl<'a> Encoder<'a> {
         }
         mappings
     }
+}
+
+/// Positions of the samples of each stack, in their order, and where those of a stack begin.
+fn by_stack(profile: &Profile) -> (Vec<usize>, Vec<u32>) {
+    let mut first = vec![0_usize; profile.stacks.len() + 1];
+    profile.samples.iter().for_each(|sample| first[sample.stack.index() + 1] += 1);
+    (1..first.len()).for_each(|i| first[i] += first[i - 1]);
+    let mut next = first.clone();
+    let mut order = vec![0; profile.samples.len()];
+    for (sample, position) in profile.samples.iter().zip(0..) {
+        order[next[sample.stack.index()]] = position;
+        next[sample.stack.index()] += 1;
+    }
+    (first, order)
 }
 
 fn value_type(sample_type: &SampleType, strings: &mut Strings) -> ValueType {

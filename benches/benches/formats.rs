@@ -1,0 +1,151 @@
+//! Formats out and in, a million samples over fifty thousand stacks: `cargo bench -p profile-recorder-benches --bench formats [-- --quick]`
+//!
+//! `-- FORMAT...` writes these alone. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
+
+extern crate profile as profile_recorder_profile;
+
+use inferno::collapse::Collapse;
+use inferno::collapse::perf::Folder;
+use profile::decode::{self, Limits};
+use profile::{Format, Options, Profile, SampleType, Symbols};
+use profile_recorder_benches::figures::{Rounds, is_quick};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+#[path = "../../profile/tests/support/mod.rs"]
+#[allow(missing_docs, reason = "shared with the tests of the crate")]
+mod support;
+
+/// Nanoseconds that this thread ran.
+fn processor_time() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc is mounted");
+    text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number of nanoseconds")
+}
+
+/// Milliseconds of processor time that the children took which were waited for.
+fn children_time() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/stat").expect("/proc is mounted");
+    let fields: Vec<&str> = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let ticks: u64 = [13, 14].iter().filter_map(|field| fields.get(*field)?.parse::<u64>().ok()).sum();
+    ticks * 10
+}
+
+fn measured<T>(rounds: usize, mut work: impl FnMut() -> T) -> (Rounds, T) {
+    let mut all = Rounds::default();
+    let mut last = None;
+    for _ in 0..rounds {
+        let start = processor_time();
+        let result = std::hint::black_box(work());
+        all.push((processor_time() - start) as f64);
+        last = Some(result);
+    }
+    (all, last.expect("one round at least"))
+}
+
+fn line(name: &str, rounds: &Rounds, note: &str) {
+    println!("{name:<28} {:9.0} {:9.0}  {note}", rounds.best() / 1e6, rounds.median() / 1e6);
+}
+
+fn main() {
+    let (samples, stacks, rounds) = if is_quick() { (20_000, 1000, 1) } else { (1_000_000, 50_000, 5) };
+    let of = support::large(samples, stacks);
+    println!(
+        "{samples} samples in {stacks} stacks, {} nodes, {} frames\n",
+        of.0.stacks.len(),
+        of.0.stacks.frames().len()
+    );
+    println!("{:<28} {:>9} {:>9}", "processor time, ms", "best", "median");
+    let chosen: Vec<Format> = std::env::args().filter_map(|name| Format::from_name(&name).ok()).collect();
+    let (pprof, collapsed) = written(&of, rounds, if chosen.is_empty() { &Format::ALL } else { &chosen });
+    if !chosen.is_empty() {
+        return;
+    }
+    read(&collapsed, rounds);
+    operations(&of, rounds);
+    peers(&pprof, &collapsed, rounds);
+}
+
+/// Writes each format; returns pprof and collapsed stacks.
+fn written(of: &(Profile, Symbols), rounds: usize, formats: &[Format]) -> (Vec<u8>, Vec<u8>) {
+    let (mut pprof, mut collapsed) = (Vec::new(), Vec::new());
+    for format in formats.iter().copied() {
+        // Two gigabytes of text.
+        if format == Format::Perf && formats.len() > 1 && !is_quick() {
+            continue;
+        }
+        let (times, bytes) =
+            measured(rounds, || support::encoded(|p, s, o, w| format.encode(p, s, o, w), of, &Options::default()));
+        line(&format!("write {format}"), &times, &format!("{} KiB", bytes.len() >> 10));
+        match format {
+            Format::Pprof => {
+                let (times, _) =
+                    measured(rounds, || decode::pprof::decode(&bytes, Limits::default()).expect("our own"));
+                line("read pprof", &times, "");
+                pprof = bytes;
+            }
+            Format::Collapsed => collapsed = bytes,
+            Format::Raw => {
+                let (times, _) = measured(rounds, || decode::raw::decode(&bytes, Limits::default()).expect("our own"));
+                line("read raw", &times, "");
+            }
+            _ => {}
+        }
+    }
+    (pprof, collapsed)
+}
+
+fn read(collapsed: &[u8], rounds: usize) {
+    let types = SampleType::new("alloc_space", "bytes");
+    let (times, _) =
+        measured(rounds, || decode::collapsed::decode(collapsed, types.clone(), Limits::default()).expect("our own"));
+    line("read collapsed", &times, "");
+}
+
+fn operations(of: &(Profile, Symbols), rounds: usize) {
+    let mut other = of.0.clone();
+    other.samples.iter_mut().step_by(3).for_each(|sample| sample.values.iter_mut().for_each(|value| *value += 1));
+    let (times, _) = measured(rounds, || Profile::difference(&other, &of.0));
+    line("difference", &times, "");
+}
+
+/// What others take for the like.
+fn peers(pprof: &[u8], collapsed: &[u8], rounds: usize) {
+    let text = std::str::from_utf8(collapsed).expect("text");
+    let (times, _) = measured(rounds, || {
+        let mut options = inferno::flamegraph::Options::default();
+        let mut svg = Vec::new();
+        inferno::flamegraph::from_lines(&mut options, text.lines(), &mut svg).map(|()| svg).expect("a flame graph")
+    });
+    line("inferno: flame graph", &times, "from our collapsed stacks; ours is `write svg`");
+    let small = support::large(20_000, 5000);
+    let perf = support::encoded(profile::encode::perf::encode, &small, &Options::default());
+    let (times, _) = measured(rounds, || decode::perf::decode(&perf, Limits::default()).expect("our own"));
+    line("read perf, 20,000 samples", &times, &format!("{} KiB", perf.len() >> 10));
+    let (times, _) = measured(rounds, || {
+        let mut folded = Vec::new();
+        // One thread, as ours.
+        let mut options = inferno::collapse::perf::Options::default();
+        options.nthreads = 1;
+        Folder::from(options).collapse(&perf[..], &mut folded).map(|()| folded).expect("perf's text")
+    });
+    line("inferno: the same", &times, "without addresses, threads and times");
+    let Some(go) = go_pprof() else { return println!("go tool pprof is not installed") };
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let file = directory.path().join("profile.pb.gz");
+    std::fs::write(&file, pprof).expect("the scratch directory is writable");
+    let mut times = Rounds::default();
+    for _ in 0..rounds.min(3) {
+        let start = children_time();
+        let output = format!("-output={}", directory.path().join("copy.pb.gz").display());
+        let status =
+            Command::new(&go).args(["-proto", "-symbolize=none", &output]).arg(&file).stderr(Stdio::null()).status();
+        assert!(status.is_ok_and(|status| status.success()), "go tool pprof reads our file");
+        times.push((children_time() - start) as f64 * 1e6);
+    }
+    line("go tool pprof -proto", &times, "reads and writes; ours is `read pprof` and `write pprof`");
+}
+
+fn go_pprof() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
+    versions.map(|path| path.join("pkg/tool/linux_amd64/pprof")).find(|path| Path::new(path).exists())
+}
