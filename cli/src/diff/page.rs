@@ -126,8 +126,10 @@ fn blame(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Resul
     let picture = picture.find("<svg").map_or("", |start| &picture[start..]);
     let height = picture.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("400");
     // The graph's script notes its state in the address, which a frame like this one does not have.
-    let document =
-        format!("<!doctype html><meta charset=\"utf-8\"><script>history.replaceState=()=>{{}}</script>{picture}");
+    let style = "body{margin:0;overflow:hidden}svg{display:block;width:100%}";
+    let document = format!(
+        "<!doctype html><meta charset=\"utf-8\"><script>history.replaceState=()=>{{}}</script><style>{style}</style>{picture}"
+    );
     let document = document.replace('&', "&amp;").replace('\'', "&#39;");
     writeln!(
         out,
