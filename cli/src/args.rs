@@ -3,6 +3,11 @@
 mod convert;
 
 pub(crate) use convert::Convert;
+mod diff;
+mod sample;
+
+pub(crate) use diff::{Diff, DiffFormat};
+pub(crate) use sample::{Completions, List, Man, Sample};
 
 use crate::error::Error;
 use crate::numbers;
@@ -11,6 +16,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
 
 /// What to do.
@@ -22,6 +28,16 @@ pub(crate) enum Invocation {
     Stat(Stat),
     /// Write a profile in other formats.
     Convert(Convert),
+    /// Compare two profiles.
+    Diff(Box<Diff>),
+    /// Ask a running recorder for a profile.
+    Sample(Sample),
+    /// Tell which recorders there are.
+    List(List),
+    /// Print completions for a shell.
+    Completions(Completions),
+    /// Write the manual pages.
+    Man(Man),
 }
 
 /// What `record` was asked for.
@@ -37,6 +53,8 @@ pub(crate) struct Record {
     pub(crate) outputs: Vec<OutputPath>,
     /// Whether child processes are recorded too.
     pub(crate) follow: bool,
+    /// Whether a line shows what is recorded while the command runs.
+    pub(crate) progress: bool,
     /// Say nothing unless something goes wrong.
     pub(crate) quiet: bool,
     /// How much to find out about addresses.
@@ -52,6 +70,8 @@ pub(crate) struct Record {
 pub(crate) struct Stat {
     /// JSON instead of text.
     pub(crate) json: bool,
+    /// How often to run the command.
+    pub(crate) repeat: u32,
     /// Where to write, instead of standard error.
     pub(crate) output: Option<PathBuf>,
     /// The command and its arguments.
@@ -102,7 +122,8 @@ const EXAMPLES: &str = "\
 Examples:
   profrec record -- python3 -c 'print(sum(range(10**7)))'           CPU time, to profile.html
   profrec record --mode allocs -o a.svg -o a.pb.gz -- ./server      every allocation, as flame graph and for 'go tool pprof'
-  profrec stat -- ls                                                how often ls calls malloc";
+  profrec stat -- ls                                                how often ls calls malloc
+  profrec diff base.pb.gz head.pb.gz --fail-on allocs=+0            what a change allocates more, and where";
 
 const RECORD_EXAMPLES: &str = "\
 Examples:
@@ -111,6 +132,7 @@ Examples:
   profrec record --mode allocs -o allocs.svg -- ./program           every allocation with its stack
   profrec record --mode cpu,heap -o p.svg -- ./program              both: p.cpu.svg and p.heap.svg
   profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
+  profrec record -o '{EXE}-{PID}.svg' -- make -j2                   a file for each process
 
 The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .col .json
   .firefox.json .speedscope.json .profrec";
@@ -118,7 +140,8 @@ The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded
 const STAT_EXAMPLES: &str = "\
 Examples:
   profrec stat -- python3 -c pass
-  profrec stat --json -o counts.json -- ./program";
+  profrec stat --repeat 5 -- ./program                              means, and how far the runs lie apart
+  profrec stat --json -o counts.json -- ./program                   for 'profrec diff' and scripts";
 
 /// Record CPU and allocation profiles of any program, without privileges and without changing it.
 #[derive(Debug, Parser)]
@@ -140,6 +163,21 @@ enum TypedCommand {
     /// Run a command and count its calls of every allocation function exactly
     #[command(after_help = STAT_EXAMPLES)]
     Stat(TypedStat),
+    /// Compare two profiles, or two sets of counters: what changed, where, and whether that is too much
+    #[command(after_help = diff::EXAMPLES)]
+    Diff(diff::TypedDiff),
+    /// Ask a program that carries the library for a profile, while it runs
+    #[command(after_help = sample::SAMPLE_EXAMPLES)]
+    Sample(sample::TypedSample),
+    /// List the programs of yours that can be asked
+    #[command(after_help = sample::LIST_EXAMPLES)]
+    List(List),
+    /// Print completions for a shell
+    #[command(after_help = sample::COMPLETIONS_EXAMPLES)]
+    Completions(Completions),
+    /// Write the manual pages
+    #[command(after_help = sample::MAN_EXAMPLES)]
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
@@ -153,7 +191,7 @@ struct TypedRecord {
     /// Mean bytes between two sampled allocations, like 512KiB; 1 records every allocation [default: 1]
     #[arg(long, value_name = "BYTES", value_parser = numbers::parse_bytes, allow_hyphen_values = true)]
     interval: Option<u64>,
-    /// Write a profile here, in the format of the extension; can be given several times [default: profile.html]
+    /// Write a profile here, in the format of the extension; can be given several times; {PID} and {EXE} give a file for each process [default: profile.html]
     #[arg(short, long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputPath::new))]
     outputs: Vec<OutputPath>,
     /// Record only the first process, through its execs, and none that it forks
@@ -165,6 +203,9 @@ struct TypedRecord {
     /// How names are shown
     #[arg(long, value_name = "STYLE", value_enum, default_value = "full")]
     names: Names,
+    /// Show a line of what is recorded so far; without being told if standard error is a terminal and standard output, where the command may write, is not
+    #[arg(long)]
+    progress: bool,
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -178,6 +219,9 @@ struct TypedStat {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+    /// Run the command so often, 1 to 1000, and give means and how far the runs lie apart
+    #[arg(long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = parse_repeat, allow_hyphen_values = true)]
+    repeat: u32,
     /// Write to this file instead of standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -223,6 +267,11 @@ impl From<Names> for symbolize::NameStyle {
     }
 }
 
+/// The whole command line, for whoever describes it.
+pub(crate) fn definition() -> clap::Command {
+    <Typed as clap::CommandFactory>::command()
+}
+
 /// Reads this process's command line. Ends the process after printing help or the version.
 pub(crate) fn parse() -> Result<Invocation, Error> {
     match Typed::try_parse() {
@@ -241,8 +290,14 @@ impl TypedCommand {
         match self {
             Self::Record(typed) => typed.understand().map(Invocation::Record),
             Self::Convert(typed) => typed.understand().map(Invocation::Convert),
+            Self::Sample(typed) => typed.understand().map(Invocation::Sample),
+            Self::List(list) => Ok(Invocation::List(list)),
+            Self::Completions(completions) => Ok(Invocation::Completions(completions)),
+            Self::Man(man) => Ok(Invocation::Man(man)),
+            Self::Diff(typed) => typed.understand().map(|diff| Invocation::Diff(Box::new(diff))),
             Self::Stat(typed) => Ok(Invocation::Stat(Stat {
                 json: typed.json,
+                repeat: typed.repeat,
                 output: typed.output,
                 command: CommandLine::new(typed.command)?,
             })),
@@ -274,6 +329,7 @@ impl TypedRecord {
             interval: self.interval.unwrap_or(1),
             outputs,
             follow: !self.no_follow,
+            progress: !self.quiet && (self.progress || (stderr().is_terminal() && !stdout().is_terminal())),
             quiet: self.quiet,
             symbols: self.symbols.into(),
             names: self.names.into(),
@@ -302,6 +358,11 @@ fn parse_hz(text: &str) -> Result<u32, String> {
     hz.ok_or_else(|| "it must be a whole number from 1 to 10000".to_owned())
 }
 
+fn parse_repeat(text: &str) -> Result<u32, String> {
+    let repeat = text.parse().ok().filter(|repeat| (1..=1000).contains(repeat));
+    repeat.ok_or_else(|| "it must be a whole number from 1 to 1000".to_owned())
+}
+
 /// The error without the usage below it.
 fn one_line(rendered: &str) -> String {
     let about = rendered.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -326,8 +387,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
-        Typed::command().debug_assert();
+        definition().debug_assert();
     }
 
     #[test]

@@ -3,16 +3,21 @@
 
 mod args;
 mod convert;
+mod diff;
 mod ending;
 mod error;
+mod manual;
 mod numbers;
+mod output;
 mod outputs;
 mod pending;
 mod preload;
 mod record;
+mod recorders;
 mod run;
 mod signals;
 mod stat;
+mod status;
 mod store;
 mod summary;
 mod target;
@@ -25,6 +30,11 @@ fn main() {
         Ok(Invocation::Record(options)) => record::record(&options),
         Ok(Invocation::Stat(options)) => stat::stat(&options),
         Ok(Invocation::Convert(options)) => convert::convert(&options),
+        Ok(Invocation::Diff(options)) => diff::diff(&options),
+        Ok(Invocation::Sample(options)) => recorders::sample(&options),
+        Ok(Invocation::List(options)) => recorders::list(&options),
+        Ok(Invocation::Completions(options)) => manual::completions(&options),
+        Ok(Invocation::Man(options)) => manual::man(&options),
         Err(error) => Err(error),
     };
     ending

@@ -22,6 +22,16 @@ impl OutputPath {
         Ok(Self { format: Format::from_path(&path)?, path })
     }
 
+    /// The file, as it was named.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Another file in the same format.
+    pub(crate) fn at(&self, path: PathBuf) -> Self {
+        Self { path, format: self.format }
+    }
+
     /// The first that names the same file as one before it.
     pub(crate) fn first_repeated(all: &[Self]) -> Option<&Self> {
         let plain = |path: &Path| path.components().filter(|c| *c != Component::CurDir).collect::<PathBuf>();

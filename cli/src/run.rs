@@ -4,6 +4,7 @@ use crate::args::CommandLine;
 use crate::error::Error;
 use crate::pending::reason;
 use crate::signals::Relay;
+use crate::status::Status;
 use crate::store::{StoreDirectory, Stores};
 use crate::{preload, target};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -24,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) hz: u32,
     /// Whether children are recorded.
     pub(crate) follow: bool,
+    /// Whether a line shows what is recorded while the command runs.
+    pub(crate) progress: bool,
 }
 
 /// What there is when the command has ended.
@@ -49,13 +52,17 @@ pub(crate) fn run(command: &CommandLine, settings: &Settings) -> Result<Finished
     process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
 
     let mut relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
+    let (user_before, system_before) = times();
     let began = Instant::now();
     let mut child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
+    let progress = settings.progress.then(|| Status::start(directory.path()));
     let status = relay
         .wait(&mut child)
         .map_err(|e| Error::failure(format!("cannot wait for '{}': {}", command.name(), reason(&e))))?;
     let elapsed = began.elapsed();
+    drop(progress);
     let (user, system) = times();
+    let (user, system) = (user.saturating_sub(user_before), system.saturating_sub(system_before));
     let first = child.id();
     let mut stores = directory.read();
     if !settings.follow {
@@ -81,7 +88,7 @@ fn environment(library: &Path, directory: &Path, settings: &Settings) -> Vec<(&'
     ]
 }
 
-/// CPU time of all children that were waited for: this process has one child.
+/// CPU time of all children that were waited for: this process has one child at a time.
 fn times() -> (Duration, Duration) {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Default::default() };
     let duration = |time: nix::sys::time::TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());

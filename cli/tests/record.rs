@@ -208,3 +208,48 @@ fn a_preload_library_of_the_user_stays_loaded() {
     assert_eq!(ran.stdout, "loaded\nloaded\n");
     assert_eq!(collapsed_total(place.path("a.folded"), "make_garbage"), 1000);
 }
+
+#[test]
+fn each_process_gets_a_file_of_its_own_and_those_of_one_name_are_together() {
+    let mut place = place_with_victim();
+    std::fs::copy(place.path("victim"), place.path("other")).unwrap();
+    place.keep("other");
+    let script = "./victim & ./victim & ./other & wait";
+    let outputs = ["-o", "p-{EXE}.folded", "-o", "q-{PID}.folded", "-o", "all.folded"];
+    let ran =
+        place.run(&[&["record", "--mode", "allocs", "--quiet"], &outputs[..], &["--", "sh", "-c", script]].concat());
+    ran.assert_code(0);
+    let of = |name: &str| collapsed_total(place.path(name), "make_garbage");
+    assert_eq!((of("p-victim.folded"), of("p-other.folded"), of("all.folded")), (2000, 1000, 3000));
+    let each: Vec<i64> = place.new_files().iter().filter(|name| name.starts_with("q-")).map(|name| of(name)).collect();
+    assert_eq!(each.iter().filter(|total| **total == 1000).count(), 3, "{each:?}");
+    assert_eq!(each.iter().sum::<i64>(), 3000);
+    place.run(&["record", "-o", "no/{PID}.svg", "--", "true"]).assert_refused(1, &["its directory does not exist"]);
+    place.run(&["record", "-o", "{PID}/a.svg", "--", "true"]).assert_refused(2, &["in a directory's name"]);
+}
+
+#[test]
+fn the_line_of_progress_shows_what_is_recorded_and_is_wiped_out_in_the_end() {
+    let mut place = Place::new();
+    let source = r#"
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {
+            for (int i = 0; i < 4321; i++) free(malloc(10));
+            void *volatile kept = malloc(3 << 20);
+            sleep(2);
+            free(kept);
+        }"#;
+    place.compile("sleeper", source, &["-O0"]);
+    let ran = place.run(&["record", "--progress", "--mode", "heap", "-o", "a.folded", "--", "./sleeper"]);
+    ran.assert_code(0);
+    let lines: Vec<&str> = ran.stderr.split("\r\x1b[2K").collect();
+    assert!(lines.len() >= 3, "{}", ran.stderr);
+    let seen = lines.iter().any(|line| {
+        line.contains(" s, 1 process") && line.contains("4,322 allocations") && line.contains("3.0 MiB live")
+    });
+    assert!(seen, "{}", ran.stderr);
+    assert!(lines.last().unwrap().starts_with("profrec: heap: "), "{}", ran.stderr);
+    let ran = place.run(&["record", "-o", "b.folded", "--", "./sleeper"]);
+    assert!(!ran.stderr.contains('\r'), "no terminal, no line: {}", ran.stderr);
+}

@@ -111,3 +111,67 @@ fn the_times_are_the_commands() {
     let (elapsed, user) = (report["elapsed_seconds"].as_f64().unwrap(), report["user_seconds"].as_f64().unwrap());
     assert!(user > 0.02 && user <= elapsed * 1.1, "user {user}, elapsed {elapsed}");
 }
+
+#[test]
+fn several_runs_give_their_mean_and_how_far_they_lie_apart() {
+    let mut place = Place::new();
+    // Allocates as often as the file has lines, and adds one.
+    let source = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        #include <fcntl.h>
+        int main(void) {
+            char text[64];
+            int file = open("runs", O_RDWR | O_CREAT | O_APPEND, 0644);
+            long lines = read(file, text, sizeof text);
+            for (int i = 0; i < 100 + 10 * lines; i++) { void *volatile p = malloc(8); free(p); }
+            return write(file, "x", 1) != 1;
+        }"#;
+    place.compile("victim", source, &["-O0"]);
+    let ran = place.run(&["stat", "--repeat", "3", "--json", "--", "./victim"]);
+    ran.assert_code(0);
+    let report = json(&ran);
+    let malloc = &report["repeated"]["spread"]["malloc"];
+    assert_eq!(report["repeated"]["runs"], 3);
+    assert_eq!((&malloc["mean"], &malloc["standard_deviation"]), (&110.0.into(), &10.0.into()));
+    assert_eq!((&malloc["min"], &malloc["max"]), (&100.0.into(), &120.0.into()));
+    assert_eq!(report["functions"]["malloc"], serde_json::json!({"calls": 110, "bytes": 880}));
+    assert!(report["user_seconds"].as_f64().unwrap() <= report["elapsed_seconds"].as_f64().unwrap() * 2.0 + 0.1);
+    let ran = place.run(&["stat", "--repeat", "2", "--", "./victim"]);
+    assert!(ran.stderr.starts_with("\n Performance counter stats for './victim' (2 runs):\n"), "{}", ran.stderr);
+    let line = ran.stderr.lines().find(|line| line.contains(" malloc ")).unwrap();
+    // 130 and 140: 135, and 5 of that.
+    assert!(line.ends_with("1,080 bytes asked  ( +- 3.70% )"), "{line}");
+}
+
+#[test]
+fn a_run_that_fails_is_the_last() {
+    let place = Place::new();
+    let ran =
+        place.run(&["stat", "--repeat", "5", "--json", "-o", "counts.json", "--", "sh", "-c", "echo run; exit 4"]);
+    ran.assert_code(4);
+    assert_eq!(
+        (ran.stdout.as_str(), ran.stderr.as_str()),
+        ("run\n", "warning: run 1 of 5 failed; the others were not begun\n")
+    );
+    for wrong in ["0", "-1", "1001", "x"] {
+        place.run(&["stat", "--repeat", wrong, "--", "true"]).assert_refused(2, &["from 1 to 1000"]);
+    }
+}
+
+#[test]
+fn the_spread_of_the_runs_is_what_a_limit_must_be_exceeded_by() {
+    let mut place = Place::new();
+    let counters = |mean: u32| {
+        let allocs = serde_json::json!({"mean": mean, "standard_deviation": 5.0});
+        let repeated = serde_json::json!({"runs": 4, "spread": {"allocs": allocs}});
+        serde_json::json!({"version": 1, "allocations": mean, "bytes": 0, "functions": {}, "repeated": repeated})
+            .to_string()
+    };
+    place.add("base.json", counters(100), 0o644);
+    for (mean, code) in [(106, 0), (120, 3)] {
+        place.add("head.json", counters(mean), 0o644);
+        place.run(&["diff", "base.json", "head.json", "--fail-on", "allocs=+0"]).assert_code(code);
+    }
+}

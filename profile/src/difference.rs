@@ -1,4 +1,18 @@
-//! What happened between two snapshots.
+//! What changed: between two snapshots of a process ([`Profile::difference`]), and between two profiles that have nothing but the names of functions in
+//! common, as those of two builds ([`Comparison`]).
+
+mod blame;
+mod canonical;
+mod comparison;
+mod estimate;
+mod moves;
+mod paths;
+mod rows;
+mod svg;
+
+pub use comparison::{Column, Comparison, Counts, FunctionChange, StackChange};
+pub use estimate::{Change, Status};
+pub use paths::Side;
 
 use crate::import::{SameThread, Target};
 use crate::{Event, Profile};

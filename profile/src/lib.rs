@@ -7,7 +7,7 @@
 
 mod aggregate;
 pub mod decode;
-mod difference;
+pub mod difference;
 pub mod encode;
 mod filter;
 mod format;

@@ -37,7 +37,7 @@ pub fn levels<'a>(profile: &'a Profile, symbols: &'a Symbols, stack: StackId) ->
     frames.flat_map(|frame| of_frame(profile, symbols, frame))
 }
 
-fn of_frame(profile: &Profile, symbols: &Symbols, frame: &Frame) -> Vec<Level> {
+pub(crate) fn of_frame(profile: &Profile, symbols: &Symbols, frame: &Frame) -> Vec<Level> {
     let found = symbols.get(frame);
     let level = |(i, name): (usize, Cow<'_, str>)| {
         let (file, line) = found.get(i).map_or((None, 0), |symbol| (symbol.file.clone(), symbol.line));
@@ -70,7 +70,7 @@ pub fn site(levels: impl Iterator<Item = Level>) -> Option<Level> {
 }
 
 /// A layer of the program's own in front of the allocator.
-fn is_named_after_allocation(name: &str) -> bool {
+pub(crate) fn is_named_after_allocation(name: &str) -> bool {
     let last = name.rsplit("::").next().unwrap_or(name);
     ["alloc", "strdup"].iter().any(|word| last.to_ascii_lowercase().contains(word))
 }

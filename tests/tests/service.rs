@@ -88,3 +88,33 @@ fn go_pprof_fetches_by_url() {
     let top = pprof::go(&["-top", "-cum", "-nodecount=500"], &format!("{url}/debug/pprof/heap"));
     assert!(top.contains("Type: inuse_space") && cumulative(&top, "keep") > 5.0, "{top}");
 }
+
+#[test]
+fn profrec_finds_the_service_and_asks_it_by_pid_socket_and_url() {
+    let directory = scratch();
+    let url = format!("unix://{}/s.sock", directory.path().display());
+    let runtime = directory.path().to_str().unwrap();
+    let service = Service::start(&[("PROFILE_RECORDER_SERVER_URL", &url), ("XDG_RUNTIME_DIR", runtime)]);
+    let profrec = |arguments: &[&str]| {
+        let mut command = Command::new(profile_recorder_tests::profrec());
+        output(command.args(arguments).env("XDG_RUNTIME_DIR", runtime).current_dir(directory.path()))
+    };
+    let pid = service.pid().to_string();
+    let list = text(&profrec(&["list"]).stdout);
+    let row = list.lines().find(|line| line.ends_with(&url)).unwrap_or_else(|| panic!("{list}"));
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), [&pid, "axum-service", &url]);
+    let json: serde_json::Value = serde_json::from_slice(&profrec(&["list", "--json"]).stdout).unwrap();
+    assert!(
+        json.as_array().unwrap().iter().any(|entry| entry["pid"] == service.pid() && entry["name"] == "axum-service")
+    );
+    let socket = format!("{runtime}/s.sock");
+    for (number, target) in [pid.as_str(), &socket, &url].into_iter().enumerate() {
+        let file = format!("{number}.folded");
+        let answer = profrec(&["sample", target, "--mode", "threads", "-o", &file]);
+        assert!(answer.status.success(), "{target}: {}", text(&answer.stderr));
+        assert!(std::fs::read_to_string(directory.path().join(&file)).unwrap().contains("epoll_wait"), "{target}");
+    }
+    let answer = profrec(&["sample", &pid, "--seconds", "1", "-o", "cpu.pb.gz"]);
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    assert!(pprof::total(&directory.path().join("cpu.pb.gz"), "cpu") > 0);
+}

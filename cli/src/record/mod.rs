@@ -1,11 +1,12 @@
 //! `profrec record`: runs a command and writes profiles of it.
 
 mod measured;
+mod per_process;
 
 use crate::args::{Mode, Record};
 use crate::ending::Ending;
 use crate::error::{Error, warn};
-use crate::outputs::{self, Output};
+use crate::outputs::{self, Output, OutputPath};
 use crate::run::{self, Settings};
 use crate::store::Stores;
 use crate::{summary, target};
@@ -16,9 +17,18 @@ use std::path::PathBuf;
 /// Does all of it. The ending is the command's, unless the command succeeded and this did not.
 pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
     target::check(&record.command.program, std::env::var_os("PATH").as_deref())?;
-    let outputs = outputs::open(&record.outputs, &record.modes)?;
+    let (each, whole): (Vec<OutputPath>, Vec<OutputPath>) =
+        record.outputs.iter().cloned().partition(per_process::is_one);
+    per_process::check(&each)?;
+    let outputs = outputs::open(&whole, &record.modes)?;
     let modes: Vec<&str> = record.modes.iter().map(|mode| mode.name()).collect();
-    let settings = Settings { modes: modes.join(","), interval: record.interval, hz: record.hz, follow: record.follow };
+    let settings = Settings {
+        modes: modes.join(","),
+        interval: record.interval,
+        hz: record.hz,
+        follow: record.follow,
+        progress: record.progress,
+    };
     let finished = run::run(&record.command, &settings)?;
     let ending = Ending::of(finished.status);
     if finished.stores.decoded.is_empty() {
@@ -30,8 +40,11 @@ pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
         summary::unseen(&finished.stores.decoded).into_iter().for_each(warn);
     }
     let processes = summary::processes(&finished.stores.decoded);
+    let (of_each, each_failed) = per_process::write(&each, &finished.stores.decoded, record);
     let measured = measure(record, finished.stores);
-    let (written, failed) = write(outputs, measured, record, processes);
+    let (mut written, failed) = write(outputs, measured, record, processes);
+    written.extend(of_each);
+    let failed = failed || each_failed;
     if !record.quiet {
         summary::print(losses.into_iter().chain(summary::written(&written)));
     }

@@ -47,6 +47,11 @@ impl Place {
         path
     }
 
+    /// A file that is there now is the test's own.
+    pub fn keep(&mut self, name: &str) {
+        self.before.push(self.path(name));
+    }
+
     /// Compiles a C program.
     pub fn compile(&mut self, name: &str, source: &str, options: &[&str]) -> PathBuf {
         let file = self.add(&format!("{name}.c"), source, 0o644);

@@ -58,13 +58,13 @@ impl Options {
 }
 
 /// A text without line breaks and other control characters, each of which becomes a space.
-fn one_line(text: &str) -> Cow<'_, str> {
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if text.contains(char::is_control) { Cow::Owned(text.replace(char::is_control, " ")) } else { Cow::Borrowed(text) }
 }
 
 /// A name as the folded formats can hold it: `;` separates frames, so it becomes `:`. A last word of digits would be read as a
 /// value, and a `#` at the beginning as a comment: a `_` keeps them apart.
-fn folded_name(name: &str) -> Cow<'_, str> {
+pub(crate) fn folded_name(name: &str) -> Cow<'_, str> {
     let mut folded = match one_line(name) {
         Cow::Borrowed(line) => Cow::Borrowed(line.trim()),
         // A control character at an end is a space now.

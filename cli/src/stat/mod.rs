@@ -1,14 +1,17 @@
 //! `profrec stat`: exact counts of the allocation functions, laid out as `perf stat` lays out its own.
 
+mod repeat;
+
 use crate::args::{CommandLine, Stat};
 use crate::ending::Ending;
-use crate::error::Error;
+use crate::error::{Error, warn};
 use crate::numbers::with_commas;
 use crate::pending::PendingFile;
 use crate::run::{self, Finished, Settings};
 use crate::{summary, target};
 use layout::{Function, Live};
 use profile::store::{Counts, Decoded};
+use repeat::Repeated;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -22,14 +25,27 @@ const ALWAYS: [Function; 5] =
 pub(crate) fn stat(stat: &Stat) -> Result<Ending, Error> {
     target::check(&stat.command.program, std::env::var_os("PATH").as_deref())?;
     let file = stat.output.clone().map(PendingFile::create).transpose()?;
-    let settings = Settings { modes: "stat".to_owned(), interval: 1, hz: 99, follow: true };
-    let finished = run::run(&stat.command, &settings)?;
-    let ending = Ending::of(finished.status);
-    if finished.stores.decoded.is_empty() {
-        Error::failure(summary::nothing_recorded(&stat.command, finished.stores.empty)).print();
-        return Ok(ending.but_failed());
+    let settings = Settings { modes: "stat".to_owned(), interval: 1, hz: 99, follow: true, progress: false };
+    let mut reports = Vec::new();
+    let mut ending = Ending::Code(0);
+    for _ in 0..stat.repeat {
+        let finished = run::run(&stat.command, &settings)?;
+        ending = Ending::of(finished.status);
+        if finished.stores.decoded.is_empty() {
+            Error::failure(summary::nothing_recorded(&stat.command, finished.stores.empty)).print();
+            return Ok(ending.but_failed());
+        }
+        reports.push(Report::new(&stat.command, &finished, ending));
+        if ending != Ending::Code(0) {
+            break;
+        }
     }
-    let report = Report::new(&stat.command, &finished, ending);
+    let runs = reports.len() as u32;
+    if runs < stat.repeat {
+        warn(format!("run {runs} of {} failed; the others were not begun", stat.repeat));
+    }
+    let report = if stat.repeat > 1 { repeat::mean(reports) } else { reports.pop() };
+    let Some(report) = report else { return Ok(ending) };
     let write = |out: &mut dyn Write| if stat.json { report.write_json(out) } else { write!(out, "{report}") };
     match file {
         Some(file) => drop(file.finish(write)?),
@@ -87,6 +103,9 @@ struct Report {
     /// What cannot be seen, and of which executable.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unseen: Vec<String>,
+    /// Of several runs: the numbers above are their means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated: Option<Repeated>,
 }
 
 impl Report {
@@ -115,7 +134,14 @@ impl Report {
             system_seconds: finished.system.as_secs_f64(),
             lost: summary::losses(stores),
             unseen: summary::unseen(stores),
+            repeated: None,
         }
+    }
+
+    /// How far the runs lie apart in a number, if there were several.
+    fn spread(&self, name: &str) -> String {
+        let of = self.repeated.as_ref().and_then(|repeated| Some((repeated, repeated.spread.get(name)?)));
+        of.map_or_else(String::new, |(repeated, spread)| format!("  ( +- {:.2}% )", spread.percent(repeated.runs)))
     }
 
     fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -147,26 +173,32 @@ fn rows(counts: &Counts) -> impl Iterator<Item = (&'static str, Row)> {
 
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\n Performance counter stats for '{}':\n", self.command.join(" "))?;
+        let runs = self.repeated.as_ref().map_or_else(String::new, |repeated| format!(" ({} runs)", repeated.runs));
+        writeln!(f, "\n Performance counter stats for '{}'{runs}:\n", self.command.join(" "))?;
         let in_order =
             Function::ALL.iter().filter_map(|function| Some((function.name(), self.functions.get(function.name())?)));
         for (name, row) in in_order {
-            line(f, row.calls, name, row.bytes)?;
+            line(f, row.calls, name, row.bytes, &self.spread(name))?;
         }
         writeln!(f)?;
-        line(f, self.allocations, "allocations", Some(self.bytes))?;
+        line(f, self.allocations, "allocations", Some(self.bytes), &self.spread("allocs"))?;
         if let Some(live) = &self.live {
             let whose = if self.processes > 1 { format!(" in {} ({})", live.process, live.pid) } else { String::new() };
             let peak = format!("{}      {:<25}", signed(live.peak_bytes), "bytes live at the peak");
-            writeln!(f, "{peak} # {:18.9} seconds after the start{whose}", live.peak_after_seconds)?;
-            writeln!(f, "{}      bytes live at the end", signed(live.end_bytes))?;
+            writeln!(
+                f,
+                "{peak} # {:18.9} seconds after the start{whose}{}",
+                live.peak_after_seconds,
+                self.spread("peak")
+            )?;
+            writeln!(f, "{}      bytes live at the end{}", signed(live.end_bytes), self.spread("live"))?;
         }
         for line in self.lost.iter().chain(&self.unseen) {
             writeln!(f, "\n {line}")?;
         }
-        writeln!(f, "\n {:17.9} seconds time elapsed\n", self.elapsed_seconds)?;
-        writeln!(f, " {:17.9} seconds user", self.user_seconds)?;
-        writeln!(f, " {:17.9} seconds sys\n", self.system_seconds)
+        writeln!(f, "\n {:17.9} seconds time elapsed{}\n", self.elapsed_seconds, self.spread("elapsed_seconds"))?;
+        writeln!(f, " {:17.9} seconds user{}", self.user_seconds, self.spread("user_seconds"))?;
+        writeln!(f, " {:17.9} seconds sys{}\n", self.system_seconds, self.spread("system_seconds"))
     }
 }
 
@@ -176,11 +208,11 @@ fn signed(bytes: i64) -> String {
     format!("{:>18}", format!("{sign}{}", with_commas(bytes.unsigned_abs())))
 }
 
-fn line(f: &mut fmt::Formatter<'_>, calls: u64, name: &str, bytes: Option<u64>) -> fmt::Result {
+fn line(f: &mut fmt::Formatter<'_>, calls: u64, name: &str, bytes: Option<u64>, spread: &str) -> fmt::Result {
     let calls = with_commas(calls);
     match bytes {
-        Some(bytes) => writeln!(f, "{calls:>18}      {name:<25} # {:>18} bytes asked", with_commas(bytes)),
-        None => writeln!(f, "{calls:>18}      {name}"),
+        Some(bytes) => writeln!(f, "{calls:>18}      {name:<25} # {:>18} bytes asked{spread}", with_commas(bytes)),
+        None => writeln!(f, "{calls:>18}      {name}{spread}"),
     }
 }
 

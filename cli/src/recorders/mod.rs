@@ -1,0 +1,10 @@
+//! Programs that carry the library and listen: finding them, and asking them.
+
+mod address;
+mod client;
+mod list;
+mod registry;
+mod sample;
+
+pub(crate) use list::list;
+pub(crate) use sample::sample;
