@@ -77,6 +77,20 @@ pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, 
     Ok(Joined(engine))
 }
 
+/// Joins the sampling of a kind at the rate at which it runs, or starts it at this one; also the rate in force.
+pub(crate) fn join_at_any_rate(engine: Engine, hz: u32) -> Result<(Joined, u32), SessionError> {
+    loop {
+        let running = slot(engine).lock().as_ref().map(|running| running.hz);
+        let rate = running.unwrap_or(hz);
+        match join(engine, rate, Duration::ZERO) {
+            Ok(joined) => return Ok((joined, rate)),
+            // Another client started or ended it meanwhile.
+            Err(SessionError::Busy { .. }) if slot(engine).lock().as_ref().map(|now| now.hz) != Some(rate) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl Drop for Joined {
     fn drop(&mut self) {
         let mut running = slot(self.0).lock();

@@ -21,6 +21,8 @@ pub mod alloc;
 mod config;
 #[cfg(feature = "server")]
 mod engine;
+#[cfg(feature = "server")]
+mod health;
 pub mod labels;
 #[cfg(feature = "server")]
 mod limits;
@@ -45,10 +47,12 @@ mod session;
 mod snapshot;
 mod start;
 mod tables;
+#[cfg(feature = "server")]
+mod threads;
 
 pub use alloc_hook::{RecordingAllocator, SystemAllocator};
 #[cfg(feature = "server")]
-pub use server::{Server, ServerBuilder, ServerInfo, StartError};
+pub use server::{RouteAnswer, RouteRequest, Server, ServerBuilder, ServerInfo, StartError};
 #[cfg(feature = "server")]
 pub use session::Mode;
 

@@ -48,6 +48,12 @@ pub(crate) fn is_own(tid: u32) -> bool {
     OWN.lock().contains(&tid)
 }
 
+/// CPU time of the recorder's threads that run now, in seconds.
+pub(crate) fn cpu_seconds() -> f64 {
+    let nanos: u64 = OWN.lock().iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum();
+    nanos as f64 / 1e9
+}
+
 fn block_signals() {
     let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset initialises the set it is given.

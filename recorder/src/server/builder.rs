@@ -4,10 +4,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::recording::{Recording, ThisProcess};
+use super::route::{Route, RouteAnswer, RouteRequest};
+use super::routes::Offer;
 use super::thread::{self, Setup};
 use super::{Server, StartError};
 use crate::config::{Address, AllocInterval, Config, Mistake, Token, variable};
 use crate::log::{self, log};
+use crate::mode::Mode;
 
 /// Configures a [`Server`]. Mistakes are kept until it is started.
 #[derive(Clone)]
@@ -15,7 +18,7 @@ use crate::log::{self, log};
 pub struct ServerBuilder {
     address: Option<Address>,
     token: Option<Token>,
-    show_arguments: bool,
+    offer: Offer,
     register: bool,
     alloc_interval: AllocInterval,
     mistakes: Vec<Mistake>,
@@ -27,7 +30,7 @@ impl ServerBuilder {
         Self {
             address: None,
             token: None,
-            show_arguments: true,
+            offer: Offer::default(),
             register: true,
             alloc_interval: AllocInterval::default(),
             mistakes: Vec::new(),
@@ -70,9 +73,36 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether `/debug/pprof/cmdline` answers with the arguments (as Go does, and by default) or with the program's name alone.
+    /// Whether `/debug/pprof/cmdline` answers with the arguments, as Go does, or with the program's name alone, which is the default: arguments may hold
+    /// secrets.
     pub fn show_arguments(mut self, show: bool) -> Self {
-        self.show_arguments = show;
+        self.offer.show_arguments = show;
+        self
+    }
+
+    /// Which modes may be asked for; the others are answered with 403. The default is all.
+    pub fn modes(mut self, modes: &[Mode]) -> Self {
+        self.offer.modes = modes.to_vec();
+        self
+    }
+
+    /// A path of the application's own, beside the server's and before them: `/status` is that path alone, `/status/` everything below it.
+    ///
+    /// The handler runs on a thread of the recorder for each request, under the server's rules of access, and may take its time.
+    ///
+    /// ```
+    /// use profile_recorder::{RouteAnswer, Server};
+    /// let _builder = Server::builder().route("/version", |_request| RouteAnswer::text(env!("CARGO_PKG_VERSION")));
+    /// ```
+    pub fn route(
+        mut self,
+        path: &str,
+        handler: impl Fn(&RouteRequest<'_>) -> RouteAnswer + Send + Sync + 'static,
+    ) -> Self {
+        match Route::new(path, handler) {
+            Ok(route) => self.offer.routes.push(route),
+            Err(reason) => self.mistakes.push(Mistake::new("route", path, reason)),
+        }
         self
     }
 
@@ -101,7 +131,7 @@ impl ServerBuilder {
         thread::start(Setup {
             address,
             token: self.token,
-            show_arguments: self.show_arguments,
+            offer: self.offer,
             register: self.register,
             alloc_interval: self.alloc_interval,
             recording: self.recording,

@@ -10,15 +10,19 @@ mod builder;
 mod connection;
 mod error;
 mod listen;
+mod meter;
+mod metrics;
 mod order;
 mod pages;
 mod problem;
 mod query;
 mod recording;
+mod route;
 mod routes;
 mod sample;
 mod slots;
 mod socket_file;
+mod stacks_text;
 mod stats;
 mod stop;
 #[cfg(test)]
@@ -31,6 +35,7 @@ use tokio::sync::watch;
 
 pub use builder::ServerBuilder;
 pub use error::StartError;
+pub use route::{RouteAnswer, RouteRequest};
 
 /// A running server. It stops when this is dropped: what is being recorded is cut off, clients get a clear end, the socket's
 /// file goes.
