@@ -172,6 +172,30 @@ fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
     watch.stop(&mut TREE.lock());
 }
 
+/// Forgets the sessions of the parent, in a child after fork.
+///
+/// # Safety
+/// The process has one thread, which does not use this module at the moment.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn reset_in_child() {
+    fn forget<T: Default>(lock: &Mutex<T>) {
+        if lock.is_locked() {
+            // SAFETY: as the function's contract says, the thread that holds it does not exist here.
+            unsafe { lock.force_unlock() };
+        }
+        // Threads that it names are not here, and memory that it points to may have been half written.
+        std::mem::forget(std::mem::take(&mut *lock.lock()));
+    }
+    forget(&CPU);
+    forget(&WALL);
+    let was_held = INTERVAL.is_locked() || INTERVAL.lock().is_some();
+    forget(&INTERVAL);
+    forget(&TREE);
+    if was_held {
+        record::set_interval(CONFIGURED.load(Ordering::Relaxed));
+    }
+}
+
 /// A client's hold on the allocation interval.
 pub(crate) struct Sampling {
     holds: bool,

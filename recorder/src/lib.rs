@@ -33,11 +33,15 @@ mod mode;
 #[cfg(feature = "server")]
 mod objects;
 #[cfg(feature = "server")]
+mod output;
+#[cfg(feature = "server")]
 mod own;
 #[doc(hidden)]
 pub mod preload;
 #[cfg(feature = "server")]
 mod registry;
+#[cfg(feature = "server")]
+mod resident;
 mod sampler;
 #[cfg(feature = "server")]
 mod server;

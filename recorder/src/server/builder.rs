@@ -8,9 +8,10 @@ use super::route::{Route, RouteAnswer, RouteRequest};
 use super::routes::Offer;
 use super::thread::{self, Setup};
 use super::{Server, StartError};
-use crate::config::{Address, AllocInterval, Config, Mistake, Token, variable};
+use crate::config::{Address, AllocInterval, Config, Mistake, Token};
 use crate::log::{self, log};
 use crate::mode::Mode;
+use crate::output;
 
 /// Configures a [`Server`]. Mistakes are kept until it is started.
 #[derive(Clone)]
@@ -21,6 +22,8 @@ pub struct ServerBuilder {
     offer: Offer,
     register: bool,
     alloc_interval: AllocInterval,
+    /// Asks for a profile at the end of the process.
+    output: Option<Config>,
     mistakes: Vec<Mistake>,
     recording: Arc<dyn Recording>,
 }
@@ -33,6 +36,7 @@ impl ServerBuilder {
             offer: Offer::default(),
             register: true,
             alloc_interval: AllocInterval::default(),
+            output: None,
             mistakes: Vec::new(),
             recording: Arc::new(ThisProcess),
         }
@@ -41,9 +45,11 @@ impl ServerBuilder {
     pub(super) fn from_env() -> Self {
         let (config, mistakes) = Config::from_env();
         log::set_level(config.log);
-        if let Some(output) = &config.output {
-            log!(Warn, "{} is not offered yet: {} will not be written", variable::OUTPUT, output.display());
-        }
+        let output = config.output.is_some().then(|| config.clone());
+        Self { output, ..Self::from_config(config, mistakes) }
+    }
+
+    pub(crate) fn from_config(config: Config, mistakes: Vec<Mistake>) -> Self {
         let Config { address, token, alloc_interval, .. } = config;
         Self { address, token, alloc_interval, mistakes, ..Self::new() }
     }
@@ -126,6 +132,9 @@ impl ServerBuilder {
     pub fn start(self) -> Result<Server, StartError> {
         if !self.mistakes.is_empty() {
             return Err(StartError::mistakes(&self.mistakes));
+        }
+        if let Some(config) = &self.output {
+            output::at_exit(config);
         }
         let address = self.address.ok_or_else(StartError::not_requested)?;
         thread::start(Setup {
