@@ -55,6 +55,8 @@ mod tables;
 mod threads;
 
 pub use alloc_hook::{RecordingAllocator, SystemAllocator};
+#[cfg(feature = "axum")]
+pub use server::router;
 #[cfg(feature = "server")]
 pub use server::{RouteAnswer, RouteRequest, Server, ServerBuilder, ServerInfo, StartError};
 #[cfg(feature = "server")]

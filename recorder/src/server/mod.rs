@@ -18,6 +18,8 @@ mod problem;
 mod query;
 mod recording;
 mod route;
+#[cfg(feature = "axum")]
+mod router;
 mod routes;
 mod sample;
 mod slots;
@@ -36,6 +38,8 @@ use tokio::sync::watch;
 pub use builder::ServerBuilder;
 pub use error::StartError;
 pub use route::{RouteAnswer, RouteRequest};
+#[cfg(feature = "axum")]
+pub use router::router;
 
 /// A running server. It stops when this is dropped: what is being recorded is cut off, clients get a clear end, the socket's
 /// file goes.
