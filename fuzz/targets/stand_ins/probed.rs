@@ -1,4 +1,4 @@
-//! Memory of the process: only what the bytes say is there.
+//! Memory of the process, as the kernel copies it: only what the bytes say is there.
 
 use std::cell::RefCell;
 use unwind::cfi::Source;
@@ -13,15 +13,15 @@ pub(crate) fn set(address: u64, bytes: &[u8]) {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Probed;
+pub(crate) struct Copied;
 
-impl Probed {
+impl Copied {
     pub(crate) fn new() -> Self {
         Self
     }
 }
 
-impl Source for Probed {
+impl Source for Copied {
     fn read<const N: usize>(&mut self, address: u64) -> Option<[u8; N]> {
         MEMORY.with_borrow(|(start, bytes)| {
             let at = usize::try_from(address.checked_sub(*start)?).ok()?;
