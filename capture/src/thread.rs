@@ -230,6 +230,11 @@ pub fn ignore_current() {
     tls::set(IGNORED);
 }
 
+/// Whether the calling thread is marked so. Registers nothing.
+pub fn is_ignored() -> bool {
+    tls::get() == IGNORED
+}
+
 /// Sets the function that is called on each thread when it is registered.
 pub fn set_on_register(function: fn(&'static ThreadState)) {
     ON_REGISTER.store(function as *mut (), Ordering::Release);

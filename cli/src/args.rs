@@ -1,11 +1,10 @@
 //! The command line: what was typed, and what it means.
 
 mod convert;
-
-pub(crate) use convert::Convert;
 mod diff;
 mod sample;
 
+pub(crate) use convert::Convert;
 pub(crate) use diff::{Diff, DiffFormat};
 pub(crate) use sample::{Completions, List, Man, Sample};
 

@@ -186,3 +186,12 @@ static CONSTRUCTOR: extern "C" fn() = {
     }
     construct
 };
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = {
+    extern "C" fn destruct() {
+        preload::destructor();
+    }
+    destruct
+};

@@ -85,7 +85,7 @@ pub unsafe extern "C" fn pthread_create(
     }
     // SAFETY: the symbol of that name has this type.
     let create = unsafe { core::mem::transmute::<*mut c_void, Create>(function) };
-    if !preload::records_threads() {
+    if !preload::records_threads() || preload::is_own_thread() {
         // SAFETY: as the host calls it.
         return unsafe { create(thread, attributes, start, argument) };
     }

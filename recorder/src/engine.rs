@@ -77,6 +77,20 @@ pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, 
     Ok(Joined(engine))
 }
 
+/// Joins the sampling of a kind at the rate at which it runs, or starts it at this one; also the rate in force.
+pub(crate) fn join_at_any_rate(engine: Engine, hz: u32) -> Result<(Joined, u32), SessionError> {
+    loop {
+        let running = slot(engine).lock().as_ref().map(|running| running.hz);
+        let rate = running.unwrap_or(hz);
+        match join(engine, rate, Duration::ZERO) {
+            Ok(joined) => return Ok((joined, rate)),
+            // Another client started or ended it meanwhile.
+            Err(SessionError::Busy { .. }) if slot(engine).lock().as_ref().map(|now| now.hz) != Some(rate) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl Drop for Joined {
     fn drop(&mut self) {
         let mut running = slot(self.0).lock();
@@ -164,6 +178,30 @@ fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
         }
     }
     watch.stop(&mut TREE.lock());
+}
+
+/// Forgets the sessions of the parent, in a child after fork.
+///
+/// # Safety
+/// The process has one thread, which does not use this module at the moment.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn reset_in_child() {
+    fn forget<T: Default>(lock: &Mutex<T>) {
+        if lock.is_locked() {
+            // SAFETY: as the function's contract says, the thread that holds it does not exist here.
+            unsafe { lock.force_unlock() };
+        }
+        // Threads that it names are not here, and memory that it points to may have been half written.
+        std::mem::forget(std::mem::take(&mut *lock.lock()));
+    }
+    forget(&CPU);
+    forget(&WALL);
+    let was_held = INTERVAL.is_locked() || INTERVAL.lock().is_some();
+    forget(&INTERVAL);
+    forget(&TREE);
+    if was_held {
+        record::set_interval(CONFIGURED.load(Ordering::Relaxed));
+    }
 }
 
 /// A client's hold on the allocation interval.

@@ -23,6 +23,8 @@ mod blocked;
 mod config;
 #[cfg(feature = "server")]
 mod engine;
+#[cfg(feature = "server")]
+mod health;
 pub mod labels;
 #[cfg(feature = "server")]
 mod limits;
@@ -33,11 +35,15 @@ mod mode;
 #[cfg(feature = "server")]
 mod objects;
 #[cfg(feature = "server")]
+mod output;
+#[cfg(feature = "server")]
 mod own;
 #[doc(hidden)]
 pub mod preload;
 #[cfg(feature = "server")]
 mod registry;
+#[cfg(feature = "server")]
+mod resident;
 mod sampler;
 #[cfg(feature = "server")]
 mod server;
@@ -47,10 +53,14 @@ mod session;
 mod snapshot;
 mod start;
 mod tables;
+#[cfg(feature = "server")]
+mod threads;
 
 pub use alloc_hook::{RecordingAllocator, SystemAllocator};
+#[cfg(feature = "axum")]
+pub use server::router;
 #[cfg(feature = "server")]
-pub use server::{Server, ServerBuilder, ServerInfo, StartError};
+pub use server::{RouteAnswer, RouteRequest, Server, ServerBuilder, ServerInfo, StartError};
 #[cfg(feature = "server")]
 pub use session::Mode;
 

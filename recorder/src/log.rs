@@ -1,8 +1,9 @@
 //! Messages to stderr: one line each, prefixed with the product's name.
 
 use std::fmt::Arguments;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// How much is said, as `PROFILE_RECORDER_LOG` names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +57,28 @@ pub(crate) fn say(level: LogLevel, message: Arguments<'_>) {
     }
     // One write, so that lines of several threads do not mix; a closed stderr is nobody's problem.
     let line = format!("profile-recorder: {}: {message}\n", level.name());
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    if !HAS_FOREIGN_DESCRIPTORS.load(Ordering::Relaxed) {
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    } else if let Some(mut stderr) = host_stderr() {
+        let _ = stderr.write_all(line.as_bytes());
+    }
+}
+
+/// Whether the recorder's threads have a table of descriptors of their own, in which there is no stderr.
+static HAS_FOREIGN_DESCRIPTORS: AtomicBool = AtomicBool::new(false);
+
+/// From now on stderr is looked for in the table of the process's first thread. It is not kept: who waits for its end waits for the host alone.
+pub(crate) fn set_foreign_descriptors() {
+    HAS_FOREIGN_DESCRIPTORS.store(true, Ordering::Relaxed);
+}
+
+/// The host's stderr: as it is, or where the kernel does not hand it over, its file opened again.
+fn host_stderr() -> Option<File> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let shared = pidfd_open(getpid(), PidfdFlags::empty())
+        .and_then(|process| pidfd_getfd(process, 2, PidfdGetfdFlags::empty()))
+        .map(File::from);
+    shared.or_else(|_| OpenOptions::new().append(true).open("/proc/self/fd/2")).ok()
 }
 
 macro_rules! log {

@@ -15,11 +15,13 @@ pub enum Mode {
     Allocs,
     /// Allocations still live.
     Heap,
+    /// Every thread's stack, once.
+    Threads,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 5] = [Self::Cpu, Self::Wall, Self::OffCpu, Self::Allocs, Self::Heap];
+    pub const ALL: [Self; 6] = [Self::Cpu, Self::Wall, Self::OffCpu, Self::Allocs, Self::Heap, Self::Threads];
 
     /// The name in `mode=`, `PROFILE_RECORDER_MODE` and the paths below `/debug/pprof/`.
     pub const fn name(self) -> &'static str {
@@ -29,12 +31,18 @@ impl Mode {
             Self::OffCpu => "offcpu",
             Self::Allocs => "allocs",
             Self::Heap => "heap",
+            Self::Threads => "threads",
         }
     }
 
     /// The mode of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// Whether allocations are measured: since the start, or in a window.
+    pub const fn is_memory(self) -> bool {
+        matches!(self, Self::Allocs | Self::Heap)
     }
 
     /// Whether time is measured, so that a recording has a rate and always a duration.

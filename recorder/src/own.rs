@@ -15,6 +15,9 @@ use std::mem::MaybeUninit;
 const SYNCHRONOUS: [libc::c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
+/// The thread's word, when it is the recorder's own (`capture::thread`).
+pub(crate) const IGNORED: usize = 1;
+
 static OWN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Takes the thread off the list when it ends: the kernel gives its id to others.
@@ -57,6 +60,25 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
     for tid in &*OWN.lock() {
         listed.remove(tid);
     }
+}
+
+/// Forgets the threads of the parent, in a child after fork.
+///
+/// # Safety
+/// The process has one thread, which does not use this module at the moment.
+pub(crate) unsafe fn reset_in_child() {
+    if OWN.is_locked() {
+        // SAFETY: the thread that holds it does not exist here.
+        unsafe { OWN.force_unlock() };
+    }
+    // What it pointed to may have been half written.
+    std::mem::forget(std::mem::take(&mut *OWN.lock()));
+}
+
+/// CPU time of the recorder's threads that run now, in seconds.
+pub(crate) fn cpu_seconds() -> f64 {
+    let nanos: u64 = OWN.lock().iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum();
+    nanos as f64 / 1e9
 }
 
 fn block_signals() {

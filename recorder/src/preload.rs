@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static RECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Variables between `profrec` and the processes that it records.
-struct Variables {
+#[derive(Debug)]
+pub(crate) struct Variables {
     environment: Vec<u8>,
 }
 
@@ -36,13 +37,19 @@ impl Variables {
         Self { environment }
     }
 
-    fn get(&self, name: &str) -> Option<&[u8]> {
+    /// The value of a variable; an empty one counts as unset.
+    pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
         let mut all = self.environment.split(|b| *b == 0);
         all.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")).filter(|value| !value.is_empty())
     }
 
+    /// The same as text; `None` if it is not UTF-8.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        str::from_utf8(self.get(name)?).ok()
+    }
+
     fn number(&self, name: &str) -> Option<u64> {
-        str::from_utf8(self.get(name)?).ok()?.parse().ok()
+        self.text(name)?.parse().ok()
     }
 }
 
@@ -53,14 +60,16 @@ pub fn start(heap: &'static OwnHeap, fronts: &'static [doors::Door], own_malloc:
     // Nothing that happens in here is the host's.
     capture::tls::set(1);
     let variables = Variables::read();
-    if let Some(plan) = plan(&variables) {
+    let plan = plan(&variables);
+    #[cfg(feature = "server")]
+    let plan = plan.or_else(|| crate::resident::plan(variables));
+    if let Some(plan) = plan {
         let recorded = start::start(plan);
         if recorded {
             doors::open(fronts, own_malloc);
         }
         RECORDED.store(recorded, Ordering::Release);
     }
-    drop(variables);
     capture::tls::set(0);
 }
 
@@ -104,6 +113,7 @@ pub fn constructor(real: Option<Sigaction>) {
     timers::set_up_exit_hook();
     if let Some(header) = region::header()
         && header.modes.load(Ordering::Relaxed) & modes::CPU != 0
+        && header.period_ns.load(Ordering::Relaxed) != 0
     {
         timers::start_from_the_beginning(header.period_ns.load(Ordering::Relaxed));
     }
@@ -111,6 +121,19 @@ pub fn constructor(real: Option<Sigaction>) {
         // The first thread was registered before there was a hook for its end.
         timers::thread_registered(thread);
     }
+    #[cfg(feature = "server")]
+    crate::resident::begin();
+}
+
+/// The library's destructor: the program ends by `exit` or by returning from `main`.
+pub fn destructor() {
+    #[cfg(feature = "server")]
+    crate::resident::end();
+}
+
+/// Whether the calling thread is the recorder's own.
+pub fn is_own_thread() -> bool {
+    thread::is_ignored()
 }
 
 /// The process ends: it called `exit` or `_exit`.
@@ -171,9 +194,17 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
     unsafe { handler::foreign_sigaction(signal, new, old).unwrap_or_else(|| real(signal, new, old)) }
 }
 
-/// Whether ticks come, and the application takes no signals of their number itself.
+/// Whether a server may be asked for ticks at any time.
+fn serves() -> bool {
+    #[cfg(feature = "server")]
+    return crate::resident::is_wanted();
+    #[cfg(not(feature = "server"))]
+    false
+}
+
+/// Whether ticks come, or may come, and the application takes no signals of their number itself.
 pub fn ticks_by_itself() -> bool {
-    timers::is_self_arming() && !handler::is_shared()
+    (timers::is_self_arming() || serves()) && !handler::is_shared()
 }
 
 /// Before the host confines itself by a filter of system calls at this address (`struct sock_fprog`), or by the strict mode: what will be needed is made ready, and
@@ -186,6 +217,9 @@ pub fn before_filter(program: Option<u64>) -> Option<Before> {
     if header.pid.load(Ordering::Relaxed) != syscall::getpid() {
         return None;
     }
+    // What a server does is too much to be foreseen.
+    #[cfg(feature = "server")]
+    crate::resident::end();
     // A filter that cannot be read, by us or by the kernel, may be any.
     let bytes = program.and_then(instructions);
     let foreseen = filter::foresee(bytes.as_ref().map(|bytes| bytes.as_chunks().0));

@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
@@ -33,7 +34,7 @@ static NUMBERS_TAKEN: AtomicU64 = AtomicU64::new(0);
 impl Registered {
     /// Makes the server at `url` known to this user's clients.
     pub(crate) fn new(url: &str) -> io::Result<Self> {
-        Self::new_in(&directory(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).as_deref()), url)
+        Self::new_in(&directory(runtime_dir().as_deref()), url)
     }
 
     pub(crate) fn new_in(directory: &Path, url: &str) -> io::Result<Self> {
@@ -59,6 +60,23 @@ impl Drop for Registered {
         let _ = fs::remove_file(&self.path);
         NUMBERS_TAKEN.fetch_and(!(1 << self.number), Ordering::Relaxed);
     }
+}
+
+/// The value of `XDG_RUNTIME_DIR` with which the process was started, where its environment must not be looked at: a preloaded program's is its own.
+static RUNTIME_DIR: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// Says what `XDG_RUNTIME_DIR` is.
+pub(crate) fn set_runtime_dir(directory: Option<PathBuf>) {
+    let _ = RUNTIME_DIR.set(directory);
+}
+
+fn runtime_dir() -> Option<PathBuf> {
+    RUNTIME_DIR.get().cloned().unwrap_or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+}
+
+/// Forgets the files of the parent, in a child after fork.
+pub(crate) fn reset_in_child() {
+    NUMBERS_TAKEN.store(0, Ordering::Relaxed);
 }
 
 fn take_number() -> Option<u32> {

@@ -6,11 +6,11 @@
 
 use crate::engine::{self, Engine};
 use crate::sampler::wall;
-use crate::{blocked, objects, snapshot, start};
+use crate::{blocked, objects, snapshot, start, threads};
 use profile::Profile;
 use profile::store::{Counters, Decoded};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 pub use crate::mode::Mode;
@@ -29,19 +29,33 @@ pub(crate) struct Request {
 
 /// Asks a running recording to end early.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cancel(Arc<AtomicBool>);
+pub(crate) struct Cancel(Arc<AtomicU8>);
 
 impl Cancel {
+    const FINISH: u8 = 1;
+    const CANCEL: u8 = 2;
+
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
+    /// What was recorded so far is the profile.
+    pub(crate) fn finish(&self) {
+        self.0.fetch_or(Self::FINISH, Ordering::Relaxed);
+    }
+
+    /// Nobody waits for the profile any more.
     pub(crate) fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.fetch_or(Self::CANCEL, Ordering::Relaxed);
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) & Self::CANCEL != 0
+    }
+
+    /// Whether the recording shall end, one way or the other.
+    pub(crate) fn ends(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -72,6 +86,7 @@ pub(crate) fn record(request: &Request, cancel: &Cancel) -> Result<Profile, Sess
     match request.mode {
         Mode::Cpu | Mode::Wall | Mode::OffCpu => time(request, cancel),
         Mode::Allocs | Mode::Heap => allocations(request, cancel),
+        Mode::Threads => once(cancel),
     }
 }
 
@@ -88,7 +103,9 @@ fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     let running = engine::join(engine, request.hz, window)?;
     let of_mode = |decoded: Decoded| if engine == Engine::Cpu { decoded.cpu } else { decoded.wall };
     let before = take()?;
+    let begun = Instant::now();
     let waited = wait(window, cancel);
+    let elapsed = begun.elapsed().min(window);
     // The last client's leave ends the sampling, and accounts for the time since each thread's last sample.
     drop(running);
     waited?;
@@ -100,7 +117,7 @@ fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     }
     profile.period = i64::from(1_000_000_000 / request.hz);
     profile.start_unix_ns = started_ns.0 + started_ns.1;
-    profile.duration_ns = i64::try_from(window.as_nanos()).unwrap_or(i64::MAX);
+    profile.duration_ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
     Ok(profile)
 }
 
@@ -116,18 +133,37 @@ fn allocations(request: &Request, cancel: &Cancel) -> Result<Profile, SessionErr
     };
     let after = take()?;
     drop(sampled);
-    if after.decoded.counts.calls.iter().all(|calls| *calls == 0) {
-        return Err(SessionError::Unavailable(
-            "no allocation was seen: is RecordingAllocator the program's #[global_allocator], or the preload library loaded?".to_owned(),
-        ));
-    }
+    // A process that was just started may not have allocated anything yet; a scraper does not take that for an error.
+    let nothing_seen = after.decoded.counts.calls.iter().all(|calls| *calls == 0);
     let mut profile = match before {
         None => after.decoded.allocs.unwrap_or_default(),
         Some(before) => difference(after.decoded.allocs, before.decoded.allocs, request)?,
     };
+    if nothing_seen {
+        profile.comments.push(
+            "no allocation was seen: is RecordingAllocator the program's #[global_allocator], or the preload library loaded?".to_owned(),
+        );
+    }
     let wanted = if request.mode == Mode::Heap { "inuse_space" } else { "alloc_objects" };
     profile.default_sample_type = profile.column(wanted);
     Ok(profile)
+}
+
+/// Every thread's stack, once: a moment of the wall-clock sampling that may run already.
+fn once(cancel: &Cancel) -> Result<Profile, SessionError> {
+    /// Rate of the look, if nobody else looks.
+    const HZ: u32 = 100;
+    let (running, hz) = engine::join_at_any_rate(Engine::Wall, HZ)?;
+    let before = take()?;
+    // Two ticks: each thread is looked at once at least, and a thread that runs has the time to take its own stack.
+    let waited = wait(Duration::from_nanos(2_500_000_000 / u64::from(hz)), cancel);
+    drop(running);
+    waited?;
+    let after = take()?;
+    let after =
+        after.decoded.wall.ok_or_else(|| SessionError::Unavailable("the store holds no thread's stack".to_owned()))?;
+    let before = before.decoded.wall.unwrap_or_else(|| Profile::new(after.sample_types.clone()));
+    Ok(threads::once_each(&Profile::difference(&after, &before)))
 }
 
 fn difference(after: Option<Profile>, before: Option<Profile>, request: &Request) -> Result<Profile, SessionError> {
@@ -155,6 +191,9 @@ fn wait(window: Duration, cancel: &Cancel) -> Result<(), SessionError> {
     loop {
         if cancel.is_cancelled() {
             return Err(SessionError::Cancelled);
+        }
+        if cancel.ends() {
+            return Ok(());
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -16,7 +16,8 @@ pub(crate) fn counters() -> Option<Counters> {
     store::counters(&bytes()?).ok()
 }
 
-fn bytes() -> Option<Vec<u8>> {
+/// A copy of the store itself.
+pub(crate) fn bytes() -> Option<Vec<u8>> {
     let header = region::header()?;
     // Names change while threads run, and are the kernel's to tell.
     thread::each(|state| {

@@ -89,6 +89,8 @@ pub(crate) fn start(plan: Plan) -> bool {
     }
     if plan.own_library {
         let kind = match wanted {
+            // A server samples: what the blocks have is exact all the same.
+            _ if plan.directory.length == 0 => Live::Allocated,
             _ if wanted & modes::HEAP != 0 => Live::Requested,
             _ if wanted & (modes::STAT | modes::ALLOCS) != 0 => Live::Allocated,
             _ => Live::Unknown,
@@ -105,6 +107,11 @@ pub(crate) fn start(plan: Plan) -> bool {
 ///
 /// Allocations are sampled from the first call on that names an interval; 0 names none.
 pub(crate) fn in_library(interval_bytes: u64) -> bool {
+    // The preload library's own store is there from the first allocation on.
+    #[cfg(feature = "server")]
+    if crate::resident::is_wanted() {
+        return region::header().is_some();
+    }
     static STARTED: Mutex<bool> = Mutex::new(false);
     static SAMPLES: AtomicBool = AtomicBool::new(false);
     let mut started = STARTED.lock();
@@ -164,7 +171,7 @@ pub(crate) fn in_child() {
         }
         live::set_kind(kind);
         // What the parent had the child has too, except where it is known by followed frees alone, which begin anew.
-        let by_frees = plan.is_some_and(|plan| plan.own_library && plan.purpose.modes & modes::HEAP != 0);
+        let by_frees = kind == Live::Requested && plan.is_some_and(|plan| plan.own_library);
         live::begin_with(if by_frees { 0 } else { inherited });
     }
     if !reopened {
@@ -183,7 +190,11 @@ pub(crate) fn in_child() {
 
 /// Notices forks by the C library's own hooks. (A child made otherwise is noticed by its wiped thread states, at its first allocation.)
 pub(crate) fn watch_forks() {
-    fork::watch(in_child);
+    fork::watch(|| {
+        in_child();
+        #[cfg(feature = "server")]
+        crate::resident::in_child();
+    });
 }
 
 mod fork {

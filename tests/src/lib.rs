@@ -5,6 +5,7 @@ pub mod folded;
 pub mod inspect;
 pub mod pprof;
 pub mod programs;
+pub mod resident;
 pub mod service;
 pub mod socket;
 pub mod stacks;

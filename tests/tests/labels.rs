@@ -1,5 +1,8 @@
 //! Labels reach the samples of every mode: to the unit where allocations are counted, in their share where time is sampled.
 
+#[path = "labels/layers.rs"]
+mod layers;
+
 use profile_recorder::labels;
 use profile_recorder_tests::{output, pprof, text};
 use serde_json::Value;

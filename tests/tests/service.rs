@@ -1,5 +1,10 @@
 //! A Rust service with the library answers curl and `go tool pprof` while it works.
 
+#[path = "service/crowd.rs"]
+mod crowd;
+#[path = "service/resident.rs"]
+mod resident;
+
 use profile_recorder_tests::service::Service;
 use profile_recorder_tests::{output, pprof, scratch, text};
 use std::path::Path;

@@ -5,7 +5,7 @@
 
 mod address;
 mod mistake;
-mod pattern;
+pub(crate) mod pattern;
 mod token;
 
 use std::ffi::OsString;

@@ -19,6 +19,10 @@
 //! the profile says so. Prefer values that recur, like the route, to those that never do.
 
 pub(crate) mod outside;
+#[cfg(feature = "tracing")]
+mod span;
+#[cfg(feature = "tower")]
+mod tower;
 
 use capture::region;
 use layout::Lost;
@@ -29,6 +33,11 @@ use std::fmt::{self, Display, Write as _};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+#[cfg(feature = "tracing")]
+pub use span::SpanLayer;
+#[cfg(feature = "tower")]
+pub use tower::{TowerLabelled, TowerLayer};
 
 /// Most bytes of a key or a value; what is longer is cut.
 const MOST_BYTES: usize = 256;

@@ -4,10 +4,14 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::recording::{Recording, ThisProcess};
+use super::route::{Route, RouteAnswer, RouteRequest};
+use super::routes::Offer;
 use super::thread::{self, Setup};
 use super::{Server, StartError};
-use crate::config::{Address, AllocInterval, Config, Mistake, Token, variable};
+use crate::config::{Address, AllocInterval, Config, Mistake, Token};
 use crate::log::{self, log};
+use crate::mode::Mode;
+use crate::output;
 
 /// Configures a [`Server`]. Mistakes are kept until it is started.
 #[derive(Clone)]
@@ -15,9 +19,11 @@ use crate::log::{self, log};
 pub struct ServerBuilder {
     address: Option<Address>,
     token: Option<Token>,
-    show_arguments: bool,
+    offer: Offer,
     register: bool,
     alloc_interval: AllocInterval,
+    /// Asks for a profile at the end of the process.
+    output: Option<Config>,
     mistakes: Vec<Mistake>,
     recording: Arc<dyn Recording>,
 }
@@ -27,9 +33,10 @@ impl ServerBuilder {
         Self {
             address: None,
             token: None,
-            show_arguments: true,
+            offer: Offer::default(),
             register: true,
             alloc_interval: AllocInterval::default(),
+            output: None,
             mistakes: Vec::new(),
             recording: Arc::new(ThisProcess),
         }
@@ -38,9 +45,11 @@ impl ServerBuilder {
     pub(super) fn from_env() -> Self {
         let (config, mistakes) = Config::from_env();
         log::set_level(config.log);
-        if let Some(output) = &config.output {
-            log!(Warn, "{} is not offered yet: {} will not be written", variable::OUTPUT, output.display());
-        }
+        let output = config.output.is_some().then(|| config.clone());
+        Self { output, ..Self::from_config(config, mistakes) }
+    }
+
+    pub(crate) fn from_config(config: Config, mistakes: Vec<Mistake>) -> Self {
         let Config { address, token, alloc_interval, .. } = config;
         Self { address, token, alloc_interval, mistakes, ..Self::new() }
     }
@@ -70,9 +79,36 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether `/debug/pprof/cmdline` answers with the arguments (as Go does, and by default) or with the program's name alone.
+    /// Whether `/debug/pprof/cmdline` answers with the arguments, as Go does, or with the program's name alone, which is the default: arguments may hold
+    /// secrets.
     pub fn show_arguments(mut self, show: bool) -> Self {
-        self.show_arguments = show;
+        self.offer.show_arguments = show;
+        self
+    }
+
+    /// Which modes may be asked for; the others are answered with 403. The default is all.
+    pub fn modes(mut self, modes: &[Mode]) -> Self {
+        self.offer.modes = modes.to_vec();
+        self
+    }
+
+    /// A path of the application's own, beside the server's and before them: `/status` is that path alone, `/status/` everything below it.
+    ///
+    /// The handler runs on a thread of the recorder for each request, under the server's rules of access, and may take its time.
+    ///
+    /// ```
+    /// use profile_recorder::{RouteAnswer, Server};
+    /// let _builder = Server::builder().route("/version", |_request| RouteAnswer::text(env!("CARGO_PKG_VERSION")));
+    /// ```
+    pub fn route(
+        mut self,
+        path: &str,
+        handler: impl Fn(&RouteRequest<'_>) -> RouteAnswer + Send + Sync + 'static,
+    ) -> Self {
+        match Route::new(path, handler) {
+            Ok(route) => self.offer.routes.push(route),
+            Err(reason) => self.mistakes.push(Mistake::new("route", path, reason)),
+        }
         self
     }
 
@@ -97,11 +133,14 @@ impl ServerBuilder {
         if !self.mistakes.is_empty() {
             return Err(StartError::mistakes(&self.mistakes));
         }
+        if let Some(config) = &self.output {
+            output::at_exit(config);
+        }
         let address = self.address.ok_or_else(StartError::not_requested)?;
         thread::start(Setup {
             address,
             token: self.token,
-            show_arguments: self.show_arguments,
+            offer: self.offer,
             register: self.register,
             alloc_interval: self.alloc_interval,
             recording: self.recording,

@@ -10,15 +10,21 @@ mod builder;
 mod connection;
 mod error;
 mod listen;
+mod meter;
+mod metrics;
 mod order;
 mod pages;
 mod problem;
 mod query;
 mod recording;
+mod route;
+#[cfg(feature = "axum")]
+mod router;
 mod routes;
 mod sample;
 mod slots;
 mod socket_file;
+mod stacks_text;
 mod stats;
 mod stop;
 #[cfg(test)]
@@ -31,6 +37,9 @@ use tokio::sync::watch;
 
 pub use builder::ServerBuilder;
 pub use error::StartError;
+pub use route::{RouteAnswer, RouteRequest};
+#[cfg(feature = "axum")]
+pub use router::router;
 
 /// A running server. It stops when this is dropped: what is being recorded is cut off, clients get a clear end, the socket's
 /// file goes.

@@ -3,6 +3,7 @@
 use profile::store::Counts;
 
 use super::{sample, stats};
+use crate::mode::Mode;
 
 const STYLE: &str = "<style>\
 :root{color-scheme:light dark}\
@@ -12,14 +13,15 @@ pre{padding:.7rem;overflow:auto;border:1px solid #8888;border-radius:4px}\
 </style>";
 
 /// What can be asked, and what it gives.
-const LINKS: [(&str, &str); 8] = [
+const LINKS: [(&str, &str); 9] = [
     ("profile?seconds=5", "CPU time, 5 seconds"),
     ("wall?seconds=5", "elapsed time of every thread, running or not, 5 seconds"),
     ("allocs", "allocations since the start, freed or not"),
     ("allocs?seconds=5", "allocations made in 5 seconds"),
     ("heap", "allocations that are live now"),
     ("heap?seconds=5", "what the live allocations changed by in 5 seconds"),
-    ("cmdline", "the command line of this process"),
+    ("threads?debug=1", "the stack of every thread, now (goroutine is the same)"),
+    ("cmdline", "the name of this program"),
     ("symbol", "names of addresses, for go tool pprof"),
 ];
 
@@ -49,10 +51,12 @@ pub(super) fn index(counts: &Counts) -> String {
         &format!(
             "<p>Process {}: {allocations} allocations, {bytes} bytes asked (<a href=\"/alloc/stats\">by function</a>).</p>\n\
              <table>\n{rows}</table>\n\
-             <p>Parameters: <code>seconds</code>, <code>hz</code>, <code>mode</code> (cpu, wall, allocs, heap), \
+             <p>Parameters: <code>seconds</code>, <code>hz</code>, <code>mode</code> ({}), \
              <code>format</code> ({}), <code>interval</code> (bytes), <code>thread</code> (name, * and ? match), \
-             <code>symbols</code> (full, names, none).</p>\n",
+             <code>symbols</code> (full, names, none), <code>debug</code> (1, 2: text).</p>\n\
+             <p><a href=\"/metrics\">Counters of the recorder</a>.</p>\n",
             std::process::id(),
+            Mode::ALL.map(Mode::name).join(", "),
             profile::Format::ALL.map(profile::Format::name).join(", "),
         ),
     )

@@ -17,10 +17,20 @@ pub(super) enum Problem {
     Unauthorized,
     Forbidden(&'static str),
     NotFound(String),
-    MethodNotAllowed { allow: &'static str },
+    MethodNotAllowed {
+        allow: &'static str,
+    },
     BodyTimeout,
-    Busy { retry_after: Duration },
-    TooLarge { limit: usize },
+    Busy {
+        retry_after: Duration,
+    },
+    /// Too many sessions were begun in too short a time.
+    TooMany {
+        retry_after: Duration,
+    },
+    TooLarge {
+        limit: usize,
+    },
     Failed(&'static str),
     Unavailable(String),
 }
@@ -41,6 +51,7 @@ impl Problem {
             Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Busy { .. } => StatusCode::CONFLICT,
+            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -61,6 +72,10 @@ impl Problem {
                 "another recording is running that cannot be shared; try again in {} s",
                 whole_seconds(*retry_after)
             ),
+            Self::TooMany { retry_after } => format!(
+                "too many recordings were asked for in a short time; try again in {} s",
+                whole_seconds(*retry_after)
+            ),
             Self::TooLarge { limit } => format!("the request body is larger than {limit} bytes"),
         }
     }
@@ -73,7 +88,7 @@ impl Problem {
         headers.insert(X_GO_PPROF, HeaderValue::from_static("1"));
         match self {
             Self::MethodNotAllowed { allow } => drop(headers.insert(ALLOW, HeaderValue::from_static(allow))),
-            Self::Busy { retry_after } => {
+            Self::Busy { retry_after } | Self::TooMany { retry_after } => {
                 drop(headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry_after))))
             }
             Self::Unauthorized => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),

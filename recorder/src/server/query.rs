@@ -6,10 +6,10 @@ use percent_encoding::percent_decode_str;
 use profile::{Format, Glob};
 use symbolize::Detail;
 
-use super::order::{self, Delivery, Order};
+use super::order::{self, Delivery, Name, Order};
 use super::problem::Problem;
+use super::stacks_text::Debug;
 use crate::limits::{self, Allowed, DEFAULT_HZ, DEFAULT_SECONDS};
-use crate::mode::Mode;
 use crate::session::Request;
 
 /// Most parameters of one request; more are an attack, not a question.
@@ -56,29 +56,43 @@ impl<'a> Query<'a> {
         self.value(name)?.map(|value| parse(name, value)).transpose()
     }
 
-    /// What a path below `/debug/pprof/` asks for. `path` is its last part, `mode` what it measures unless told.
-    pub(super) fn order(&self, path: &str, mode: Mode) -> Result<Order, Problem> {
-        let mode = self.read_or("mode", order::mode)?.unwrap_or(mode);
+    /// What a path below `/debug/pprof/` asks for. `name` is its last part and what it measures unless told.
+    pub(super) fn order(&self, name: Name) -> Result<Order, Problem> {
+        let path = name.text;
+        let mode = self.read_or("mode", order::mode)?.unwrap_or(name.mode);
         let seconds = self.read("seconds", limits::seconds)?;
         let interval = self.read("interval", limits::interval)?;
-        if self.value("debug")?.is_some_and(|debug| debug != "0") {
-            let debug = self.value("debug")?.unwrap_or_default();
-            return Err(Problem::parameter("debug", debug, "0 (for text: format=collapsed)"));
+        let debug = self.read_or("debug", |name, value| match value {
+            "0" => Ok(None),
+            "1" => Ok(Some(Debug::Stacks)),
+            "2" => Ok(Some(Debug::Samples)),
+            _ => Err(Problem::parameter(name, value, "0, 1 (stacks as text) or 2 (samples as text)")),
+        })?;
+        let format = self.read_or("format", order::format)?;
+        if debug.flatten().is_some() && format.is_some() {
+            return Err(Problem::BadRequest("\"debug\" asks for text: \"format\" cannot be given as well".to_owned()));
         }
-        let window = if mode.is_time() { Some(seconds.unwrap_or(DEFAULT_SECONDS)) } else { seconds };
-        if interval.is_some() && window.is_none() {
+        let window = match mode {
+            _ if mode.is_time() => Some(seconds.unwrap_or(DEFAULT_SECONDS)),
+            _ if mode.is_memory() => seconds,
+            // A moment has no length.
+            _ => None,
+        };
+        if interval.is_some() && mode.is_memory() && window.is_none() {
             return Err(Problem::BadRequest("\"interval\" belongs to a window: \"seconds\" is needed too".to_owned()));
         }
-        let base = if mode.name() == path || (mode == Mode::Cpu && path == "profile") { path } else { mode.name() };
-        let delta = if !mode.is_time() && window.is_some() { "-delta" } else { "" };
+        let base = if mode == name.mode { path } else { mode.name() };
+        let delta = if mode.is_memory() && window.is_some() { "-delta" } else { "" };
         Ok(Order {
             request: Request {
                 mode,
                 hz: self.hz()?.unwrap_or(DEFAULT_HZ),
                 seconds: window,
-                interval: interval.map(|bytes| bytes.get()).filter(|_| !mode.is_time()),
+                interval: interval.map(|bytes| bytes.get()).filter(|_| mode.is_memory()),
             },
-            format: self.read_or("format", order::format)?.unwrap_or(Format::Pprof),
+            empty: name.empty.filter(|_| mode == name.mode),
+            format: format.unwrap_or(Format::Pprof),
+            debug: debug.flatten(),
             detail: self.read_or("symbols", order::detail)?.unwrap_or(Detail::Full),
             thread: self.value("thread")?.map(Glob::new),
             delivery: Delivery::Go { file_name: format!("{base}{delta}") },

@@ -11,7 +11,8 @@ use tokio::sync::{oneshot, watch};
 use super::answer::{self, Answer};
 use super::order::{Delivery, Order};
 use super::problem::Problem;
-use super::{address_space, stop};
+use super::{address_space, stacks_text, stop};
+use crate::health::{self, StoreHealth};
 use crate::log::log;
 use crate::own::own_thread;
 use crate::session::{self, Cancel, Request, SessionError};
@@ -24,6 +25,8 @@ pub(super) trait Recording: Send + Sync + 'static {
     fn record(&self, request: &Request, cancel: &Cancel) -> Result<Profile, SessionError>;
     /// Exact counts of the allocation functions, and live memory.
     fn counters(&self) -> Counters;
+    /// What the recorder holds and lost.
+    fn health(&self) -> StoreHealth;
 }
 
 /// The recorder of this process.
@@ -40,6 +43,10 @@ impl Recording for ThisProcess {
 
     fn counters(&self) -> Counters {
         session::counters()
+    }
+
+    fn health(&self) -> StoreHealth {
+        health::look()
     }
 }
 
@@ -63,7 +70,8 @@ pub(super) async fn answer(
     let mut result = on_own_thread("profrec-record", move || make(&*recording, &order, &flag))?;
     tokio::select! {
         result = &mut result => return result.unwrap_or(Err(Problem::Failed("failed to collect profile"))),
-        () = stop::requested(&mut stop) => cancel.0.cancel(),
+        // Better a short profile than none.
+        () = stop::requested(&mut stop) => cancel.0.finish(),
     }
     result.await.unwrap_or(Err(Problem::Failed("failed to collect profile")))
 }
@@ -74,7 +82,7 @@ pub(super) async fn names(addresses: Vec<u64>) -> Result<Vec<Option<String>>, Pr
     names.await.map_err(|_| Problem::Failed("failed to find symbols"))
 }
 
-fn on_own_thread<T: Send + 'static>(
+pub(super) fn on_own_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<oneshot::Receiver<T>, Problem> {
@@ -91,7 +99,14 @@ fn on_own_thread<T: Send + 'static>(
 }
 
 fn make(recording: &dyn Recording, order: &Order, cancel: &Cancel) -> Result<Answer, Problem> {
-    let mut profile = recording.record(&order.request, cancel).map_err(problem)?;
+    let mut profile = match order.empty {
+        Some(columns) => {
+            let mut empty = Profile::new(columns.to_vec());
+            empty.comments.push("nothing of this kind is recorded here".to_owned());
+            empty
+        }
+        None => recording.record(&order.request, cancel).map_err(problem)?,
+    };
     if cancel.is_cancelled() {
         return Err(problem(SessionError::Cancelled));
     }
@@ -99,6 +114,10 @@ fn make(recording: &dyn Recording, order: &Order, cancel: &Cancel) -> Result<Ans
         keep_threads(&mut profile, thread);
     }
     let symbols = symbols(&mut profile, order.detail);
+    if let Some(debug) = order.debug {
+        let title = format!("{} profile of {}", order.request.mode, title(order));
+        return Ok(answer::text(hyper::StatusCode::OK, stacks_text::text(&profile, &symbols, &title, debug)));
+    }
     let options = profile::Options { title: Some(title(order)), ..profile::Options::default() };
     let mut encoded = Vec::new();
     order.format.encode(&profile, &symbols, &options, &mut encoded).map_err(|error| {
@@ -140,6 +159,9 @@ fn title(order: &Order) -> String {
 }
 
 fn deliver(order: &Order, encoded: Vec<u8>) -> Answer {
+    if order.debug.is_some() {
+        return answer::text(hyper::StatusCode::OK, encoded);
+    }
     let content_type = order.format.content_type();
     match &order.delivery {
         Delivery::Go { file_name } if order.format == Format::Pprof => {

@@ -4,20 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::{Body, Bytes, Incoming};
+use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, StatusCode};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::access::Access;
 use super::answer::{self, Answer};
-use super::order::Order;
+use super::meter::Meter;
+use super::order::{Name, Order};
 use super::problem::Problem;
 use super::query::Query;
 use super::recording::{self, Recording};
-use super::{pages, sample, stats};
+use super::route::Route;
+use super::{metrics, pages, sample, stats};
 use crate::log::log;
 use crate::mode::Mode;
+use crate::own;
+use crate::session;
 
 /// Largest body of `POST /sample`.
 const MAX_BODY: usize = 64 * 1024;
@@ -35,8 +39,24 @@ pub(super) struct Service {
     recording: Arc<dyn Recording>,
     access: Access,
     url: String,
-    show_arguments: bool,
+    offer: Offer,
     stop: watch::Receiver<bool>,
+    meter: Meter,
+}
+
+/// What a server offers.
+#[derive(Clone)]
+pub(super) struct Offer {
+    /// Whether the command line is told with its arguments.
+    pub(super) show_arguments: bool,
+    pub(super) modes: Vec<Mode>,
+    pub(super) routes: Vec<Route>,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self { show_arguments: false, modes: Mode::ALL.to_vec(), routes: Vec::new() }
+    }
 }
 
 impl Service {
@@ -44,10 +64,10 @@ impl Service {
         recording: Arc<dyn Recording>,
         access: Access,
         url: String,
-        show_arguments: bool,
+        offer: Offer,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        Self { recording, access, url, show_arguments, stop }
+        Self { recording, access, url, offer, stop, meter: Meter::new() }
     }
 
     /// The wish that the server stop.
@@ -56,21 +76,34 @@ impl Service {
     }
 
     /// Answers one request; dropping the future ends what it started.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Answer {
+    pub(super) async fn answer<B>(&self, request: Request<B>) -> Answer
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let answer = match self.access.check(&request) {
             Ok(()) => self.route(request).await,
             Err(problem) => Err(problem),
         };
         let answer = answer.unwrap_or_else(Problem::into_answer);
+        self.meter.answered(answer.status().as_u16());
         log!(Debug, "{method} {path:?}: {}", answer.status().as_u16());
         answer
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Problem> {
+    async fn route<B>(&self, request: Request<B>) -> Result<Answer, Problem>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
+        if let Some(route) = self.offer.routes.iter().find(|route| route.matches(&path)) {
+            let body = body(request, MAX_BODY).await?;
+            return route.answer(method.as_str(), &path, &query, body).await;
+        }
         match path.as_str() {
             "/" if method == Method::POST => self.sample(request).await,
             "/" => allow(&method, GET_POST).map(|()| answer::html(pages::start(&self.url))),
@@ -82,6 +115,12 @@ impl Service {
             "/alloc/stats" => {
                 allow(&method, GET)?;
                 Ok(answer::json(stats::json(&self.recording.counters())))
+            }
+            "/metrics" => {
+                allow(&method, GET)?;
+                let (counters, health) = (self.recording.counters(), self.recording.health());
+                let page = metrics::text(&self.meter, &counters, &health, own::cpu_seconds());
+                Ok(answer::body(StatusCode::OK, metrics::CONTENT_TYPE, page))
             }
             "/debug/pprof" => {
                 allow(&method, GET)?;
@@ -104,32 +143,47 @@ impl Service {
                 };
                 symbol(&addresses).await
             }
-            _ => match path.strip_prefix("/debug/pprof/").map(|name| (name, mode_of_path(name))) {
-                Some((name, Some(mode))) => {
+            _ => match path.strip_prefix("/debug/pprof/").map(Name::find) {
+                Some(Some(name)) => {
                     allow(&method, GET)?;
-                    let order = Query::parse(&query)?.order(name, mode)?;
+                    let order = Query::parse(&query)?.order(name)?;
                     if method == Method::HEAD { Ok(recording::headers_only(&order)) } else { self.record(order).await }
                 }
-                Some((_, None)) => Err(Problem::NotFound(format!("Unknown profile\n\n{}", pages::help(&self.url)))),
+                Some(None) => Err(Problem::NotFound(format!("Unknown profile\n\n{}", pages::help(&self.url)))),
                 None => Err(Problem::NotFound(format!("404 page not found\n\n{}", pages::help(&self.url)))),
             },
         }
     }
 
-    async fn sample(&self, request: Request<Incoming>) -> Result<Answer, Problem> {
+    async fn sample<B>(&self, request: Request<B>) -> Result<Answer, Problem>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let body = body(request, MAX_BODY).await?;
         self.record(sample::order(&body)?).await
     }
 
     async fn record(&self, order: Order) -> Result<Answer, Problem> {
-        log!(Info, "recording {}", order.request.mode);
-        recording::answer(&self.recording, order, self.stop()).await
+        let session::Request { mode, hz, seconds, .. } = order.request;
+        if order.empty.is_none() && !self.offer.modes.contains(&mode) {
+            return Err(Problem::Forbidden("this server does not offer that mode"));
+        }
+        let running = self.meter.begin(mode).map_err(|retry_after| Problem::TooMany { retry_after })?;
+        match seconds {
+            Some(seconds) if mode.is_time() => log!(Info, "recording {mode} for {seconds} s at {hz} Hz"),
+            Some(seconds) => log!(Info, "recording {mode} for {seconds} s"),
+            None => log!(Info, "recording {mode}"),
+        }
+        let answer = recording::answer(&self.recording, order, self.stop()).await;
+        drop(running);
+        answer
     }
 
     /// The arguments joined by NUL, as Go answers.
     fn command_line(&self) -> Vec<u8> {
         let mut line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-        if !self.show_arguments {
+        if !self.offer.show_arguments {
             line.truncate(line.iter().position(|byte| *byte == 0).unwrap_or(line.len()));
         }
         while line.last() == Some(&0) {
@@ -137,11 +191,6 @@ impl Service {
         }
         line
     }
-}
-
-/// What the last part of a path below `/debug/pprof/` measures.
-fn mode_of_path(name: &str) -> Option<Mode> {
-    if name == "profile" { Some(Mode::Cpu) } else { Mode::from_name(name) }
 }
 
 fn allow(method: &Method, allow: &'static str) -> Result<(), Problem> {
@@ -152,7 +201,11 @@ fn allow(method: &Method, allow: &'static str) -> Result<(), Problem> {
     }
 }
 
-async fn body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Problem> {
+async fn body<B>(request: Request<B>, limit: usize) -> Result<Bytes, Problem>
+where
+    B: Body + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let too_large = Problem::TooLarge { limit };
     if request.body().size_hint().lower() > limit as u64 {
         return Err(too_large);

@@ -31,6 +31,8 @@ pub(super) fn order(body: &[u8]) -> Result<Order, Problem> {
     let mode = optional(&body, "mode", order::mode)?.unwrap_or(Mode::Wall);
     Ok(Order {
         request: Request { mode, hz: limits::hz_of_time_interval(nanos), seconds: Some(seconds), interval: None },
+        empty: None,
+        debug: None,
         format: optional(&body, "format", order::format)?.unwrap_or(Format::Perf),
         detail: optional(&body, "symbols", order::detail)?.unwrap_or(Detail::Full),
         thread: optional(&body, "thread", |_, glob| Ok(profile::Glob::new(glob)))?,

@@ -16,7 +16,7 @@ use super::connection::{self, Admission};
 use super::listen::{Listener, Listening, listen};
 use super::problem::Problem;
 use super::recording::Recording;
-use super::routes::Service;
+use super::routes::{Offer, Service};
 use super::slots::Slots;
 use super::{Running, Server, ServerInfo, StartError, stop};
 use crate::config::{Address, AllocInterval, Token};
@@ -38,7 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Setup {
     pub(super) address: Address,
     pub(super) token: Option<Token>,
-    pub(super) show_arguments: bool,
+    pub(super) offer: Offer,
     pub(super) register: bool,
     pub(super) alloc_interval: AllocInterval,
     pub(super) recording: Arc<dyn Recording>,
@@ -131,7 +131,7 @@ async fn serve(setup: Setup, listening: Listening, mut stop: watch::Receiver<boo
     let Listening { listener, url, tcp_host } = listening;
     let access = Access { token: setup.token, tcp_host };
     let slots = Slots::new(MAX_CONNECTIONS);
-    let service = Arc::new(Service::new(setup.recording, access, url, setup.show_arguments, stop.clone()));
+    let service = Arc::new(Service::new(setup.recording, access, url, setup.offer, stop.clone()));
     let mut connections = JoinSet::new();
     let mut refusals = JoinSet::new();
     {

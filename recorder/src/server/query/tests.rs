@@ -1,15 +1,16 @@
 use super::*;
+use crate::mode::Mode;
 
-fn order(path: &str, mode: Mode, query: &str) -> Result<Order, Problem> {
-    Query::parse(query)?.order(path, mode)
+fn order(path: &str, query: &str) -> Result<Order, Problem> {
+    Query::parse(query)?.order(Name::find(path).unwrap())
 }
 
 fn cpu(query: &str) -> Order {
-    order("profile", Mode::Cpu, query).unwrap()
+    order("profile", query).unwrap()
 }
 
 fn heap(query: &str) -> Order {
-    order("heap", Mode::Heap, query).unwrap()
+    order("heap", query).unwrap()
 }
 
 fn file_name(order: &Order) -> &str {
@@ -55,7 +56,7 @@ fn rate_is_another_name_of_hz_and_repeated_parameters_must_agree() {
     assert_eq!(cpu("rate=7").request.hz, 7);
     assert_eq!(cpu("rate=7&hz=7&hz=7").request.hz, 7);
     for query in ["rate=7&hz=8", "hz=7&hz=8", "seconds=1&seconds=2"] {
-        assert!(order("profile", Mode::Cpu, query).is_err(), "{query}");
+        assert!(order("profile", query).is_err(), "{query}");
     }
 }
 
@@ -78,10 +79,10 @@ fn bad_values_are_refused_with_their_parameter() {
         ("hz", &["10001", "4294967296", "1.5", "100 Hz", "99999999999999999999"]),
         ("rate", &["10001", "4294967297", "0.5", "-100", "1000000"]),
         ("interval", &["off", "0KiB", "-512KiB", "2TiB", "1.5", "5 apples", "18446744073709551616", "KiB"]),
-        ("mode", &["", "CPU", "offcpu", "threads", "goroutine", "cpu,wall", "cpu ", "all", "%00"]),
-        ("format", &["", "PPROF", "raw", "firefox", "speedscope", "pdf", "pprof.gz", "../x", "%0a"]),
+        ("mode", &["", "CPU", "off-cpu", "goroutine", "cpu,wall", "cpu ", "all", "%00"]),
+        ("format", &["", "PPROF", "exe", "pdf", "pprof.gz", "../x", "%0a"]),
         ("symbols", &["", "yes", "true", "Full", "0", "1"]),
-        ("debug", &["1", "2", "-1", "x"]),
+        ("debug", &["", "3", "-1", "x", "1.0"]),
     ];
     for (name, values) in more {
         cases.extend(values.iter().map(|value| (name.to_owned(), (*value).to_owned())));
@@ -90,22 +91,45 @@ fn bad_values_are_refused_with_their_parameter() {
         // An interval alone is refused for want of a window.
         let window = if name == "interval" { "&seconds=1" } else { "" };
         let query = format!("{name}={value}{window}");
-        let problem = order("heap", Mode::Heap, &query).map(|order| panic!("{query}: {order:?}")).unwrap_err();
+        let problem = order("heap", &query).map(|order| panic!("{query}: {order:?}")).unwrap_err();
         let Problem::BadRequest(text) = problem else { panic!("{query}: {problem:?}") };
         assert!(text.contains(&format!("for \"{name}\": ")) && text.contains(" is needed"), "{query}: {text}");
     }
-    assert!(cases.len() >= 100);
+    assert!(cases.len() >= 95);
 }
 
 #[test]
 fn the_message_names_parameter_value_and_what_is_allowed() {
-    let text = |query| match order("profile", Mode::Cpu, query) {
+    let text = |query| match order("profile", query) {
         Err(Problem::BadRequest(text)) => text,
         other => panic!("{other:?}"),
     };
     assert_eq!(text("hz=0"), "invalid value \"0\" for \"hz\": a whole number from 1 to 10000 is needed");
-    assert_eq!(text("mode=x"), "invalid value \"x\" for \"mode\": one of cpu, wall, allocs, heap is needed");
+    assert_eq!(
+        text("mode=x"),
+        format!("invalid value \"x\" for \"mode\": one of {} is needed", Mode::ALL.map(Mode::name).join(", "))
+    );
+    assert_eq!(text("debug=1&format=svg"), "\"debug\" asks for text: \"format\" cannot be given as well");
     assert_eq!(text("thread=%ff"), "the query is not UTF-8");
     assert_eq!(text("mode=heap&interval=1"), "\"interval\" belongs to a window: \"seconds\" is needed too");
     assert_eq!(text(&"a&".repeat(65)), "more than 64 parameters");
+}
+
+#[test]
+fn the_names_of_go_mean_our_modes_or_an_empty_profile() {
+    let of = |path: &str| order(path, "").unwrap();
+    assert_eq!((of("goroutine").request.mode, of("goroutine").empty), (Mode::Threads, None));
+    assert_eq!(file_name(&of("goroutine")), "goroutine");
+    for (path, kinds) in [
+        ("threadcreate", &["threadcreate"][..]),
+        ("block", &["contentions", "delay"]),
+        ("mutex", &["contentions", "delay"]),
+    ] {
+        let columns = of(path).empty.unwrap_or_else(|| panic!("{path}"));
+        assert_eq!(columns.iter().map(|column| &*column.kind).collect::<Vec<_>>(), kinds, "{path}");
+    }
+    // Another mode by the same path is recorded.
+    assert_eq!(order("mutex", "mode=cpu").unwrap().empty, None);
+    assert_eq!((of("threads").request.seconds, order("goroutine", "seconds=5").unwrap().request.seconds), (None, None));
+    assert_eq!(Name::find("goroutines"), None);
 }

@@ -4,10 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use layout::Function;
+use layout::{Function, Lost};
 use profile::store::Counters;
 use profile::{Frame, Profile, Sample, SampleType, Thread, ThreadId};
 
+use crate::health::StoreHealth;
 use crate::server::recording::Recording;
 use crate::session::{Cancel, Request, SessionError};
 
@@ -70,10 +71,13 @@ impl Recording for Fake {
             Behaviour::Quick => Ok(profile()),
             Behaviour::Endless => {
                 self.running.fetch_add(1, Ordering::SeqCst);
-                while !cancel.is_cancelled() {
+                while !cancel.ends() {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 self.running.fetch_sub(1, Ordering::SeqCst);
+                if !cancel.is_cancelled() {
+                    return Ok(profile());
+                }
                 self.cancelled.fetch_add(1, Ordering::SeqCst);
                 Err(SessionError::Cancelled)
             }
@@ -81,6 +85,10 @@ impl Recording for Fake {
             Behaviour::Unavailable => Err(SessionError::Unavailable("no timers are left".to_owned())),
             Behaviour::Panics => panic!("the recorder has a bug"),
         }
+    }
+
+    fn health(&self) -> StoreHealth {
+        StoreHealth { used_bytes: 4096, budget_bytes: 8192, time_samples: 5, lost: vec![(Lost::StoreFull, 2, 64)] }
     }
 
     fn counters(&self) -> Counters {

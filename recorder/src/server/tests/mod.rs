@@ -5,7 +5,9 @@ mod endpoints;
 mod fake;
 mod lifecycle;
 mod limits;
+mod routes;
 mod security;
+mod table;
 mod tcp;
 
 pub(super) use client::{Client, Reply};

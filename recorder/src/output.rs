@@ -1,0 +1,143 @@
+//! `PROFILE_RECORDER_OUTPUT`: a profile of the whole process, written when it ends in an orderly way.
+
+use crate::config::{AllocInterval, Config};
+use crate::log::log;
+use crate::mode::Mode;
+use crate::own::own_thread;
+use crate::session::{self, Cancel, Request};
+use parking_lot::Mutex;
+use profile::Format;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longer than any process lives: a recording that only [`Writing::finish`] ends.
+const WITHOUT_END: f64 = 1e9;
+
+/// A profile that is being recorded for the file.
+pub(crate) struct Writing {
+    thread: JoinHandle<()>,
+    cancel: Cancel,
+}
+
+impl Writing {
+    /// Begins to record what the file shall hold; `None`, and a line that says why, if it could not be written.
+    pub(crate) fn begin(config: &Config) -> Option<Self> {
+        let path = config.output.clone()?;
+        let refuse = |reason: &dyn std::fmt::Display| {
+            log!(Error, "{} will not be written: {reason}", path.display());
+            None::<Self>
+        };
+        let format = match Format::from_path(&path) {
+            Ok(format) => format,
+            Err(error) => return refuse(&error),
+        };
+        // A wrong directory is said now, and not when there is something to lose.
+        if let Err(error) = create(&part_of(&path)).and_then(|_| std::fs::remove_file(part_of(&path))) {
+            return refuse(&error);
+        }
+        if config.mode.is_memory() && config.alloc_interval == AllocInterval::Off {
+            return refuse(&"PROFILE_RECORDER_ALLOC_INTERVAL is off");
+        }
+        let (mode, hz) = (config.mode, config.hz);
+        let interval = config.alloc_interval.bytes();
+        let cancel = Cancel::new();
+        let flag = cancel.clone();
+        let thread = std::thread::Builder::new().name("profrec-record".to_owned()).spawn(move || {
+            own_thread();
+            match record(mode, hz, interval, &flag).and_then(|profile| write(profile, mode, format, &path)) {
+                Ok(()) => log!(Info, "wrote {}", path.display()),
+                Err(error) => log!(Error, "{} was not written: {error}", path.display()),
+            }
+        });
+        match thread {
+            Ok(thread) => Some(Self { thread, cancel }),
+            Err(error) => {
+                log!(Error, "no profile will be written: cannot start a thread: {error}");
+                None
+            }
+        }
+    }
+
+    /// Ends the recording and writes the file. Waits for it.
+    pub(crate) fn finish(self) {
+        self.cancel.finish();
+        let _ = self.thread.join();
+    }
+}
+
+/// The profile of a program that carries the library, finished by the C library's `exit`.
+static OF_PROGRAM: Mutex<Option<(u32, Writing)>> = Mutex::new(None);
+
+/// Records what the file shall hold from now on, and writes it when the process ends by `exit` or by returning from `main`. Once in a process.
+pub(crate) fn at_exit(config: &Config) {
+    let mut of_program = OF_PROGRAM.lock();
+    if of_program.is_none() {
+        *of_program = Writing::begin(config).map(|writing| (std::process::id(), writing));
+        if of_program.is_some() {
+            exit::call(finish_of_program);
+        }
+    }
+}
+
+extern "C" fn finish_of_program() {
+    // A child after fork has nothing to finish, and its copy of the lock may never be free.
+    let Some(mut of_program) = OF_PROGRAM.try_lock() else { return };
+    if let Some((_, writing)) = of_program.take_if(|(pid, _)| *pid == std::process::id()) {
+        writing.finish();
+    }
+}
+
+mod exit {
+    //! # Safety
+    //! The function has the type that the C library calls.
+    #![allow(unsafe_code)]
+
+    pub(super) fn call(function: extern "C" fn()) {
+        // SAFETY: as the module says. A refusal (no memory) means that nothing is written.
+        unsafe { libc::atexit(function) };
+    }
+}
+
+fn record(mode: Mode, hz: u32, interval: u64, cancel: &Cancel) -> io::Result<profile::Profile> {
+    let failed = |error| io::Error::other(format!("{error:?}"));
+    session::prepare(interval).map_err(failed)?;
+    let seconds = mode.is_time().then_some(WITHOUT_END);
+    if seconds.is_none() {
+        // Counters only grow: everything since the start is there at the end.
+        while !cancel.ends() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let request = Request { mode, hz, seconds, interval: None };
+    // What finishes a recording of time does not cut off one of a moment.
+    let until = if mode.is_time() { cancel.clone() } else { Cancel::new() };
+    session::record(&request, &until).map_err(failed)
+}
+
+fn write(mut profile: profile::Profile, mode: Mode, format: Format, path: &Path) -> io::Result<()> {
+    let options = symbolize::Options { perf_map_pids: vec![std::process::id()], ..symbolize::Options::default() };
+    let found = symbolize::symbolize(&profile, &options);
+    profile.comments.extend(found.notes);
+    let title = format!("{} {} {mode}", crate::config::pattern::exe_name(), std::process::id());
+    let options = profile::Options { title: Some(title), ..profile::Options::default() };
+    let part = part_of(path);
+    let mut file = BufWriter::new(create(&part)?);
+    let written = format.encode(&profile, &found.symbols, &options, &mut file).and_then(|()| file.flush());
+    written.and_then(|()| std::fs::rename(&part, path)).inspect_err(|_| drop(std::fs::remove_file(&part)))
+}
+
+/// The file under a name of its own, until it is whole.
+fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".part-{}", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// Never through a symbolic link, never into a file of somebody else.
+fn create(path: &Path) -> io::Result<std::fs::File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
+}

@@ -1,0 +1,218 @@
+//! The recorder in a program that knows nothing of it: the preload library's server, and the profile that it writes at the end.
+//!
+//! Called from: the library's constructor and destructor, and a child after fork. What serves lives on threads of its own, whose descriptors are their own too: the host may close all
+//! of its descriptors (daemons do), and its numbers are what they would be without us. So a thread of the host never uses a descriptor here, nor wakes anything that waits on one: it
+//! raises a flag, and the agent does the rest.
+//!
+//! # Safety
+//! Thread-local state of the calling thread is put back as it was found. Locks are taken away from threads that do not exist in a child after fork.
+#![allow(unsafe_code)]
+
+use crate::config::{Config, Mistake, Surroundings, pattern, variable};
+use crate::log::{self, log};
+use crate::output::Writing;
+use crate::own::{self, own_thread};
+use crate::preload::Variables;
+use crate::server::{Server, ServerBuilder};
+use crate::start::{self, Directory, Plan};
+use crate::{engine, limits, registry};
+use capture::region::Purpose;
+use capture::{syscall, tls};
+use layout::modes;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// A child that only lives to execute another program is gone by then, and was never seen.
+const CHILD_WAITS: Duration = Duration::from_millis(100);
+/// How long the end of the process waits for answers under way, and for the profile that is to be written.
+const END_WAITS: Duration = Duration::from_secs(30);
+
+/// What the process was started with; nothing if no server and no profile is asked for.
+static VARIABLES: OnceLock<Variables> = OnceLock::new();
+/// Process whose agent runs; 0: none.
+static AGENT_OF: AtomicU32 = AtomicU32::new(0);
+static AGENT: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+static STOP: AtomicBool = AtomicBool::new(false);
+static DONE: AtomicBool = AtomicBool::new(false);
+
+/// What shall be recorded so that a server can answer, if the environment asks for one, or for a profile at the end.
+///
+/// Runs inside the first allocation of the process.
+pub(crate) fn plan(variables: Variables) -> Option<Plan> {
+    let wanted = [variable::SERVER_URL, variable::SERVER_URL_PATTERN, variable::OUTPUT];
+    if !wanted.iter().any(|name| variables.get(name).is_some()) {
+        return None;
+    }
+    let interval = match variables.text(variable::ALLOC_INTERVAL) {
+        Some("off") => 0,
+        // The agent says what is wrong with it.
+        text => text.and_then(|text| limits::interval(text).ok()).map_or(start::DEFAULT_ALLOC_INTERVAL, u64::from),
+    };
+    let purpose = Purpose {
+        modes: modes::ALLOCS | modes::HEAP | modes::CPU | modes::WALL,
+        budget_bytes: alloc_hook::counting::BUDGET_BYTES,
+        alloc_interval_bytes: interval,
+        period_ns: 0,
+    };
+    let follow = children_have_their_own(&variables);
+    VARIABLES.set(variables).ok()?;
+    Some(Plan { purpose, directory: Directory::NONE, follow, own_library: true })
+}
+
+/// Whether a child's server, or its profile, has a name of its own.
+fn children_have_their_own(variables: &Variables) -> bool {
+    let has = |name, placeholder| variables.text(name).is_some_and(|text: &str| text.contains(placeholder));
+    let url = variables.text(variable::SERVER_URL);
+    let server = match url {
+        Some(url) => url.starts_with("http://") && url.trim_end_matches('/').ends_with(":0"),
+        None => has(variable::SERVER_URL_PATTERN, "{PID}") || has(variable::SERVER_URL_PATTERN, "{UUID}"),
+    };
+    server || has(variable::OUTPUT, "{PID}")
+}
+
+/// Whether a server or a profile was asked for.
+pub(crate) fn is_wanted() -> bool {
+    VARIABLES.get().is_some()
+}
+
+/// Starts the agent of this process. The C library is set up.
+pub(crate) fn begin() {
+    if is_wanted() {
+        start_agent(Duration::ZERO);
+    }
+}
+
+/// In a child after fork, on its only thread; locks that the C library holds meanwhile are free again.
+pub(crate) fn in_child() {
+    let Some(variables) = VARIABLES.get() else { return };
+    AGENT_OF.store(0, Ordering::Relaxed);
+    registry::reset_in_child();
+    // SAFETY: the threads that may have held these do not exist here.
+    unsafe {
+        engine::reset_in_child();
+        own::reset_in_child();
+    }
+    if children_have_their_own(variables) {
+        start_agent(CHILD_WAITS);
+    }
+}
+
+fn start_agent(wait: Duration) {
+    STOP.store(false, Ordering::Relaxed);
+    DONE.store(false, Ordering::Relaxed);
+    AGENT_OF.store(syscall::getpid(), Ordering::Release);
+    let before = tls::get();
+    // The C library allocates for a new thread, and that is not the host's.
+    tls::set(own::IGNORED);
+    let started = std::thread::Builder::new().name("profrec-server".to_owned()).spawn(move || agent(wait));
+    match started {
+        Ok(handle) => {
+            let thread = Box::into_raw(Box::new(handle.thread().clone()));
+            AGENT.store(thread, Ordering::Release);
+        }
+        Err(error) => {
+            AGENT_OF.store(0, Ordering::Release);
+            log!(Error, "not started: cannot start a thread: {error}");
+        }
+    }
+    tls::set(before);
+}
+
+/// The process ends, or confines itself: what is being recorded is finished and written, clients get what there is. Waits for it.
+pub(crate) fn end() {
+    if AGENT_OF.swap(0, Ordering::AcqRel) != syscall::getpid() || STOP.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // SAFETY: a pointer that was stored there is never freed.
+    if let Some(agent) = unsafe { AGENT.load(Ordering::Acquire).as_ref() } {
+        agent.unpark();
+    }
+    let begun = Instant::now();
+    while !DONE.load(Ordering::Acquire) && begun.elapsed() < END_WAITS {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// Raises the flag that [`end`] waits for, however the agent ends.
+struct Done;
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        DONE.store(true, Ordering::Release);
+    }
+}
+
+fn agent(wait: Duration) {
+    let _done = Done;
+    own_thread();
+    end_threads_that_panic();
+    let begun = Instant::now();
+    while begun.elapsed() < wait && !STOP.load(Ordering::Acquire) {
+        std::thread::park_timeout(wait.saturating_sub(begun.elapsed()));
+    }
+    if STOP.load(Ordering::Acquire) {
+        return;
+    }
+    descriptors::make_private();
+    let Some(variables) = VARIABLES.get() else { return };
+    let (config, mistakes) = Config::parse(&Surroundings {
+        variable: &|name| Some(OsString::from_vec(variables.get(name)?.to_vec())),
+        file: &|path| std::fs::read_to_string(path),
+        pid: std::process::id(),
+        exe: &pattern::exe_name,
+        uuid: &pattern::random_uuid,
+    });
+    log::set_level(config.log);
+    registry::set_runtime_dir(variables.text("XDG_RUNTIME_DIR").map(PathBuf::from));
+    let writing = config.output.as_ref().filter(|_| mistakes.is_empty()).and_then(|_| Writing::begin(&config));
+    let server = serve(config, &mistakes);
+    while !STOP.load(Ordering::Acquire) && (server.is_some() || writing.is_some()) {
+        std::thread::park();
+    }
+    drop(server);
+    if let Some(writing) = writing {
+        writing.finish();
+    }
+}
+
+fn serve(config: Config, mistakes: &[Mistake]) -> Option<Server> {
+    if mistakes.is_empty() && config.address.is_none() {
+        return None;
+    }
+    ServerBuilder::from_config(config, mistakes.to_vec()).start_or_warn()
+}
+
+/// The library is built to abort where it panics, and that would be the host's end. A thread of ours ends alone: it is the only one that can panic, since no code that the host calls
+/// does.
+fn end_threads_that_panic() {
+    std::panic::set_hook(Box::new(|info| {
+        if !own::is_own(syscall::gettid()) {
+            return;
+        }
+        log!(Error, "a thread of the recorder ended by a bug: {info}");
+        DONE.store(true, Ordering::Release);
+        // SAFETY: ends the calling thread, whose stack holds nothing that others wait for but the flag above.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }));
+}
+
+mod descriptors {
+    //! The agent's threads have a table of descriptors of their own.
+
+    use crate::log;
+
+    /// Gives the calling thread, and those that it starts, an empty table of descriptors. Where the kernel refuses (before 5.9, or a strict filter), the host's table is used.
+    pub(super) fn make_private() {
+        const UNSHARE: libc::c_uint = 1 << 1;
+        // SAFETY: changes the calling thread's table alone: nothing of ours is open yet.
+        let result = unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, UNSHARE) };
+        if result == 0 {
+            log::set_foreign_descriptors();
+        }
+    }
+}

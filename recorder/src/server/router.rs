@@ -1,0 +1,58 @@
+//! The endpoints in a server of the application's own.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::IntoResponse;
+use axum::routing::any;
+use tokio::sync::watch;
+
+use super::access::Access;
+use super::recording::{Recording, ThisProcess};
+use super::routes::{Offer, Service};
+use crate::config::AllocInterval;
+use crate::log::log;
+use crate::session::SessionError;
+
+/// The profiling endpoints (`/debug/pprof/...`, `/sample`, `/alloc/stats`) for the application's own axum server:
+///
+/// ```
+/// # fn app() -> axum::Router {
+/// axum::Router::new().merge(profile_recorder::router())
+/// # }
+/// ```
+///
+/// Who may ask is the application's matter: mount it where strangers do not come, or put a layer that asks for credentials around it. Unlike
+/// [`Server`](crate::Server) it answers only while the application's runtime does. Allocations are sampled from the call on, at 512 KiB or
+/// `PROFILE_RECORDER_ALLOC_INTERVAL`.
+pub fn router() -> Router {
+    static SERVICE: OnceLock<Arc<Service>> = OnceLock::new();
+    let service = SERVICE.get_or_init(|| {
+        let (config, mistakes) = crate::config::Config::from_env();
+        for mistake in mistakes {
+            log!(Error, "{mistake}");
+        }
+        let interval = if config.alloc_interval == AllocInterval::Off { 0 } else { config.alloc_interval.bytes() };
+        if let Err(SessionError::Unavailable(reason)) = ThisProcess.prepare(interval) {
+            log!(Warn, "allocations are not recorded: {reason}");
+        }
+        // Nobody stops it, so the sender lives as long as the process.
+        let (sender, stop) = watch::channel(false);
+        std::mem::forget(sender);
+        let access = Access { token: None, tcp_host: None };
+        Arc::new(Service::new(Arc::new(ThisProcess), access, "http://localhost".to_owned(), Offer::default(), stop))
+    });
+    Router::new()
+        .route("/debug/pprof", any(answer))
+        .route("/debug/pprof/", any(answer))
+        .route("/debug/pprof/{name}", any(answer))
+        .route("/sample", any(answer))
+        .route("/samples", any(answer))
+        .route("/alloc/stats", any(answer))
+        .with_state(Arc::clone(service))
+}
+
+async fn answer(State(service): State<Arc<Service>>, request: Request) -> impl IntoResponse {
+    service.answer(request).await
+}
