@@ -9,6 +9,7 @@
 pub mod counting;
 pub mod doors;
 pub mod family;
+pub mod fast;
 pub mod marks;
 pub mod next;
 #[cfg(feature = "oracle")]

@@ -162,13 +162,16 @@ unsafe impl Sync for Shard {}
 static TABLE: [Shard; SHARDS] = [const {
     Shard { locked: AtomicBool::new(false), table: UnsafeCell::new(Table { slots: None, count: 0, used: 0 }) }
 }; SHARDS];
-/// How many live allocations have a hash (saturating, then sticky): a free whose hash has none is not in the table. Written under the lock of the shard.
-static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
+/// How many live allocations have a hash (see [`place`]; the entry points compute it too; saturating, then sticky): a free whose hash has none is not in the table. Written under the lock of the shard.
+pub static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
+
+/// Spreads neighbouring addresses over the cells of a shard: 2^64 by the golden ratio.
+pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Shard of an address, and its cell of the filter.
 #[inline]
 fn place(address: u64) -> (usize, usize) {
-    let cell = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+    let cell = (address >> 3).wrapping_mul(SPREAD) >> 54;
     // Neighbouring pages have shards of their own.
     ((address >> 12 ^ address >> 18) as usize % SHARDS, cell as usize)
 }

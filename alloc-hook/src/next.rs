@@ -4,7 +4,7 @@
 //! allocator does not have is null.
 #![allow(unsafe_code)]
 
-use crate::{bootstrap, doors};
+use crate::{bootstrap, doors, fast};
 use capture::images::{Image, Images};
 use capture::region;
 use core::ffi::{CStr, c_int, c_void};
@@ -74,6 +74,11 @@ pub(crate) fn sizes_can_be_asked() -> bool {
     tells != 0 && (doors::is_in_libc(tells) || Images::read().is_some_and(|all| !all.of(tells).is_some_and(defines)))
 }
 
+/// Whether blocks come from the C library's own allocator.
+pub(crate) fn is_libc() -> bool {
+    [&MALLOC, &USABLE_SIZE].iter().all(|next| doors::is_in_libc(next.load(Ordering::Relaxed) as u64))
+}
+
 /// Whether the functions are known: one load.
 #[inline(always)]
 pub(crate) fn is_known() -> bool {
@@ -95,6 +100,7 @@ pub(crate) fn resolve(then: fn()) -> bool {
         // A block that was made here must be recognised when it is given back.
         let idle = known && region::header().is_none() && bootstrap::is_unused();
         IDLE.store(u8::from(idle), Ordering::Release);
+        fast::rearrange();
         return true;
     }
     while !is_known() {

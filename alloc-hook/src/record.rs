@@ -4,7 +4,7 @@
 use crate::live::{self, Allocation, Interval, Wait};
 use crate::registers::Caller;
 use crate::sampling::{self, Weight};
-use crate::{counting, marks, next};
+use crate::{counting, fast, marks, next};
 use capture::live as live_bytes;
 use capture::rules::InHook;
 use capture::thread::{self, Current, Inside, ThreadState};
@@ -35,14 +35,22 @@ pub fn set_interval(interval_bytes: u64) {
         let marked = recorded & ((1 << NUMBER) - 1) & !INTERVAL;
         Some(number << NUMBER | marked | interval_bytes)
     });
+    fast::rearrange();
 }
 
 pub(crate) fn add_marked_thread() {
     RECORDED.fetch_add(MARKED_THREAD, Ordering::Relaxed);
+    fast::rearrange();
 }
 
 pub(crate) fn remove_marked_thread() {
     RECORDED.fetch_sub(MARKED_THREAD, Ordering::Relaxed);
+    fast::rearrange();
+}
+
+/// Whether threads are marked.
+pub(crate) fn any_marked() -> bool {
+    RECORDED.load(Ordering::Relaxed) & ((1 << NUMBER) - 1) & !INTERVAL != 0
 }
 
 /// The interval in force.
@@ -63,8 +71,12 @@ pub fn follows_frees() -> bool {
 /// Keeps account of live bytes behind the malloc family from now on: of those that were asked, which only followed frees can tell, or of what the blocks have.
 pub fn account_live(kind: Live) {
     let kind = if kind == Live::Allocated && !next::sizes_can_be_asked() { Live::Unknown } else { kind };
+    if kind == Live::Allocated {
+        fast::set_libc(next::is_libc());
+    }
     live_bytes::set_kind(kind);
     LIVE.store(kind as u8, Ordering::Relaxed);
+    fast::rearrange();
 }
 
 /// In a child after fork: forgets the parent's live allocations.
@@ -72,6 +84,7 @@ pub fn reset_in_child() {
     live::clear();
     // No thread is marked here.
     RECORDED.fetch_and(INTERVAL | !((1 << NUMBER) - 1), Ordering::Relaxed);
+    fast::rearrange();
 }
 
 #[inline(always)]
@@ -85,8 +98,14 @@ fn block_bytes(address: *mut u8) -> u64 {
     if !accounts(Live::Allocated) || address.is_null() {
         return 0;
     }
-    // SAFETY: the block is live: it was just made, or is about to be given back.
-    unsafe { next::malloc_usable_size(address) }.unwrap_or(0) as u64
+    if fast::has_chunks() {
+        // SAFETY: the block is live: it was just made, or is about to be given back. So many before it were glibc's.
+        return unsafe { fast::chunk_bytes(address) } as u64;
+    }
+    // SAFETY: as above.
+    let usable = unsafe { next::malloc_usable_size(address) }.unwrap_or(0);
+    fast::compare(address, usable);
+    usable as u64
 }
 
 /// Records an allocation that was obtained.
@@ -132,6 +151,9 @@ fn allocated_on(
     let recorded = RECORDED.load(Ordering::Relaxed);
     if recorded != 0 && !address.is_null() {
         decide(thread, function, address as u64, size as u64, recorded, from());
+    }
+    if !function.is_rust() {
+        fast::arm(thread);
     }
 }
 

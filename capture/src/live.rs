@@ -56,7 +56,7 @@ pub fn change_unregistered(bytes: i64) {
 
 /// Brings what the calling thread has into the process's.
 #[cold]
-pub(crate) fn bring_in(record: &Thread) {
+pub fn bring_in(record: &Thread) {
     let Some(header) = region::header() else { return };
     let live = record.live_bytes.load(Ordering::Relaxed);
     let most = record.live_bytes_max.load(Ordering::Relaxed) as i64;

@@ -13,7 +13,7 @@
 use crate::mapping::Mapping;
 use crate::region::{self, SharedCursor};
 use crate::spin::Spin;
-use crate::{elf, maps, rules};
+use crate::{elf, maps, rules, thread};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use layout::{ChunkKind, Module, ModuleIndex};
 
@@ -90,6 +90,7 @@ static BY_FILE: [AtomicU32; 512] = [const { AtomicU32::new(0) }; 512];
 pub fn mark_stale() {
     CLOSED.fetch_add(1, Ordering::AcqRel);
     WANTED.fetch_or(AGAIN, Ordering::Release);
+    thread::disarm_current();
 }
 
 /// Says that this memory was given back: if code was there, the next refresh starts anew.
@@ -115,6 +116,7 @@ const FOR_HANDLER: u32 = 2;
 /// Asks for [`refresh_on_request`], from a handler.
 pub fn request_refresh() {
     WANTED.fetch_or(FOR_HANDLER, Ordering::Release);
+    thread::disarm_current();
 }
 
 /// Whether a refresh is due, though no stack of an allocation may be walked.

@@ -105,6 +105,8 @@ pub struct ThreadState {
     pub random: AtomicU64,
     /// The sampling interval for which `countdown` was drawn.
     pub interval: AtomicU64,
+    /// By which arrangement the thread's calls may be counted in a few instructions (`alloc_hook::fast`); 0: by none.
+    pub armed: AtomicU64,
     /// The thread's last allocation, if it was recorded: its address (1: none), values and objects. Freed before the next, it is temporary.
     pub last_address: AtomicU64,
     /// See `last_address`.
@@ -137,6 +139,32 @@ pub struct ThreadState {
 
 // SAFETY: the cells are used by the owning thread alone, as the module's `Ownership` says; everything else is atomic.
 unsafe impl Sync for ThreadState {}
+
+/// Where hooks written in assembly find what they need: offsets in a [`ThreadState`].
+pub mod offsets {
+    use super::ThreadState;
+    use core::mem::offset_of;
+
+    /// Address of the thread's record in the store.
+    pub const RECORD: usize = offset_of!(ThreadState, record);
+    /// See [`ThreadState::armed`].
+    pub const ARMED: usize = offset_of!(ThreadState, armed);
+    /// See [`ThreadState::countdown`].
+    pub const COUNTDOWN: usize = offset_of!(ThreadState, countdown);
+    /// See [`ThreadState::last_address`].
+    pub const LAST_ADDRESS: usize = offset_of!(ThreadState, last_address);
+    /// A thread's word up to this is no state's address.
+    pub const NO_STATE: usize = super::UNREGISTERED;
+}
+
+/// The calling thread's next hook goes the whole way. Anywhere, in handlers too.
+pub fn disarm_current() {
+    let word = tls::get();
+    if word > UNREGISTERED {
+        // SAFETY: such a word is the address of a state, which is never unmapped.
+        unsafe { &*(word as *const ThreadState) }.armed.store(0, Ordering::Relaxed);
+    }
+}
 
 /// The calling thread, as a hook sees it.
 #[derive(Clone, Copy, Debug)]
@@ -272,6 +300,7 @@ fn register() -> Option<&'static ThreadState> {
     let seed = (state as *const ThreadState as u64) ^ u64::from(syscall::gettid()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     state.random.store(seed ^ crate::clock::monotonic_ns() | 1, Ordering::Relaxed);
     state.interval.store(0, Ordering::Relaxed);
+    state.armed.store(0, Ordering::Relaxed);
     state.last_address.store(1, Ordering::Relaxed);
     state.sampled_cpu_ns.store(0, Ordering::Relaxed);
     state.session.store(0, Ordering::Relaxed);

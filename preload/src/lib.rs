@@ -62,8 +62,6 @@ macro_rules! export {
     };
 }
 
-export!(malloc(size: usize) -> *mut u8, "rsi", "rdx", idle MALLOC);
-export!(calloc(count: usize, size: usize) -> *mut u8, "rdx", "rcx", idle CALLOC);
 export!(realloc(address: *mut u8, size: usize) -> *mut u8, "rdx", "rcx", idle REALLOC);
 export!(reallocarray(address: *mut u8, count: usize, size: usize) -> *mut u8, "rcx", "r8");
 export!(posix_memalign(to: *mut *mut u8, alignment: usize, size: usize) -> c_int, "rcx", "r8");
@@ -71,29 +69,6 @@ export!(aligned_alloc(alignment: usize, size: usize) -> *mut u8, "rdx", "rcx");
 export!(memalign(alignment: usize, size: usize) -> *mut u8, "rdx", "rcx");
 export!(valloc(size: usize) -> *mut u8, "rsi", "rdx");
 export!(pvalloc(size: usize) -> *mut u8, "rsi", "rdx");
-
-/// `free` of the C library.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(address: *mut u8) {
-    extern "C" fn body(address: *mut u8) {
-        // SAFETY: called as the host calls the function.
-        unsafe { family::free::<Preload>(address) };
-    }
-    naked_asm!(
-        ".cfi_startproc",
-        "cmp byte ptr [rip + {idle}], 0",
-        "je {body}",
-        "jmp qword ptr [rip + {next}]",
-        ".cfi_endproc",
-        body = sym body,
-        idle = sym next::IDLE,
-        next = sym next::FREE,
-    )
-}
 
 /// `malloc_usable_size` of the C library.
 ///
@@ -132,12 +107,14 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     result as c_int
 }
 
+mod counted;
 mod doors;
 mod filter;
 mod label;
 mod mask;
 mod signal;
 mod thread;
+pub use counted::{calloc, free, malloc};
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
 pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};

@@ -253,5 +253,7 @@ fn instructions(program: u64) -> Option<Vec<u8>> {
 
 pub use alloc_hook::doors;
 pub use alloc_hook::family;
-pub use alloc_hook::next;
 pub use alloc_hook::own_heap::OwnHeap;
+pub use alloc_hook::{fast, next};
+pub use capture::live::GRAIN;
+pub use capture::thread::offsets;

@@ -1,0 +1,138 @@
+//! When a call of the malloc family need only be counted, and what the exported functions then go by.
+//!
+//! Most calls are counted and no more: while nothing is recorded, and between two samples. The preload library's entry points do that in a few instructions of their own, without a
+//! frame, and leave for the next allocator; whatever else is to be done is the business of the functions behind them. An *arrangement* is a number that stands for all that the few
+//! instructions rely on. A thread for which [`armed`](capture::thread::ThreadState::armed) holds the number in force may take them; it gets it at the end of a call that went the
+//! whole way ([`arm`]). Whatever changes what they rely on withdraws the number ([`rearrange`]), so that each thread goes the whole way once more.
+//!
+//! # Orderings    What an arrangement relies on is stored before its number (`Release`), and read by a thread after it (`Acquire`).
+#![allow(unsafe_code)]
+
+use crate::record;
+use crate::{bootstrap, next};
+use capture::region;
+use capture::thread::{Current, ThreadState, current};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use layout::Live;
+
+/// The arrangement in force. Its lower bits: [`CHUNKS`], [`NONE`].
+pub static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
+/// Live bytes are accounted for, by what stands in front of glibc's blocks.
+pub const CHUNKS: u64 = 1;
+/// There is none: a number that no thread holds.
+const NONE: u64 = 2;
+const STEP: u64 = 4;
+
+/// Numbers given out.
+static LAST: AtomicU64 = AtomicU64::new(NONE);
+
+pub use crate::live::{COUNTS, SPREAD};
+
+/// A countdown that no program comes to the end of.
+const NEVER: u64 = 1 << 62;
+
+/// Whatever the arrangement relies on has changed.
+pub(crate) fn rearrange() {
+    let number = LAST.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+    // Until it is known what holds now. Whoever changes something meanwhile takes another number, and this one is void.
+    ARRANGEMENT.store(number, Ordering::SeqCst);
+    if let Some(chunks) = arrangement() {
+        let _ = ARRANGEMENT.compare_exchange(number, number ^ NONE | chunks, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+/// The lower bits of what can be arranged now; `None`: nothing.
+fn arrangement() -> Option<u64> {
+    let known = [&next::MALLOC, &next::CALLOC, &next::FREE].iter().all(|next| !next.load(Ordering::Relaxed).is_null());
+    // A block that was made at the start must be recognised when it is given back.
+    let possible = known && next::is_known() && bootstrap::is_unused() && region::header().is_some();
+    if !possible || record::interval() == 1 || record::any_marked() {
+        return None;
+    }
+    match (record::accounts(Live::Allocated), has_chunks()) {
+        (false, _) => Some(0),
+        (true, true) => Some(CHUNKS),
+        (true, false) => None,
+    }
+}
+
+/// After a call that went the whole way: the thread's next ones need not, if that can be arranged.
+#[inline(always)]
+pub(crate) fn arm(thread: &ThreadState) {
+    let arrangement = ARRANGEMENT.load(Ordering::Acquire);
+    if arrangement & NONE == 0 && thread.armed.load(Ordering::Relaxed) != arrangement {
+        arm_slow(thread, arrangement);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn arm_slow(thread: &ThreadState, arrangement: u64) {
+    match record::interval() {
+        0 => {
+            // A countdown of no interval: the next one draws another.
+            thread.interval.store(0, Ordering::Relaxed);
+            thread.countdown.store(NEVER, Ordering::Relaxed);
+        }
+        interval if thread.interval.load(Ordering::Relaxed) != interval => return,
+        _ => {}
+    }
+    thread.armed.store(arrangement, Ordering::Relaxed);
+}
+
+/// The calling thread brings its live bytes into the process's. For the entry points.
+pub extern "C" fn bring_in() {
+    if let Current::Known(thread) = current()
+        && let Some(record) = thread.thread_record()
+    {
+        capture::live::bring_in(record);
+    }
+}
+
+/// How many blocks had the size that stands in front of them; [`OTHERS`] if one did not.
+static AGREED: AtomicU32 = AtomicU32::new(OTHERS);
+const ENOUGH: u32 = 64;
+const OTHERS: u32 = u32::MAX;
+
+/// Whether blocks come from the C library. If they do not, nothing is read in front of them.
+pub(crate) fn set_libc(is_libc: bool) {
+    AGREED.store(if is_libc { 0 } else { OTHERS }, Ordering::Relaxed);
+}
+
+/// Whether the blocks are glibc's, as far as is known.
+#[inline(always)]
+pub(crate) fn has_chunks() -> bool {
+    AGREED.load(Ordering::Relaxed) == ENOUGH
+}
+
+/// Whether a block has the size that glibc notes in front of it: the bytes of the whole chunk, of which a mapped one loses one word more (malloc.c, `musable`). Learnt from blocks of the
+/// host, since any library can stand behind the name `malloc`.
+#[cold]
+pub(crate) fn compare(block: *mut u8, usable: usize) {
+    let agreed = AGREED.load(Ordering::Relaxed);
+    if agreed >= ENOUGH {
+        return;
+    }
+    // SAFETY: a block of the C library's allocator, which keeps a header in front of each.
+    let same = unsafe { chunk_bytes(block) } == usable;
+    let after = if same { agreed + 1 } else { OTHERS };
+    // Another thread may have compared at the same time; one of the two is forgotten, but not a difference.
+    if AGREED.compare_exchange(agreed, after, Ordering::Relaxed, Ordering::Relaxed).is_err() && !same {
+        AGREED.store(OTHERS, Ordering::Relaxed);
+    }
+    if after >= ENOUGH {
+        rearrange();
+    }
+}
+
+/// Bytes of a block, by glibc's header.
+///
+/// # Safety
+/// The block is one of glibc's, and live.
+#[inline(always)]
+pub(crate) unsafe fn chunk_bytes(block: *mut u8) -> usize {
+    const MAPPED: usize = 2;
+    // SAFETY: as the caller promises. Others may set the lower bits meanwhile, which are left out here.
+    let size = unsafe { block.sub(size_of::<usize>()).cast::<usize>().read_volatile() };
+    (size & !7).wrapping_sub(size_of::<usize>()).wrapping_sub((size & MAPPED) * (size_of::<usize>() / MAPPED))
+}

@@ -1,0 +1,259 @@
+//! `malloc`, `calloc` and `free`: counted in a few instructions as long as that is all there is to do, which [`fast`] tells.
+//!
+//! Each leaves for the next allocator's function by a jump, with the stack as it found it: nothing of the library lies between the host and its allocator then. Where live bytes are
+//! accounted for, the block is there only when that function has returned, so it is called.
+//!
+//! # Safety
+//! As the library's. A thread's numbers are written by the thread alone, each by one instruction, so that a signal handler which allocates in between adds to what it finds.
+
+use crate::Preload;
+use core::arch::naked_asm;
+use core::mem::offset_of;
+use layout::{Function, Thread};
+use profile_recorder::preload::family::{self, Entry};
+use profile_recorder::preload::{GRAIN, fast, next, offsets};
+
+const MALLOC: usize = Function::Malloc as usize * 8;
+const CALLOC: usize = Function::Calloc as usize * 8;
+const FREE: usize = Function::Free as usize * 8;
+const CALLS: usize = offset_of!(Thread, calls);
+const BYTES: usize = offset_of!(Thread, bytes);
+const LIVE: usize = offset_of!(Thread, live_bytes);
+const LIVE_MOST: usize = offset_of!(Thread, live_bytes_max);
+
+/// Leaves at once if nothing is recorded in this process; goes the whole way (3) unless the thread, whose state `r11` gets, has the arrangement in force, which `r10` gets.
+macro_rules! begin {
+    () => {
+        concat!(
+            "cmp byte ptr [rip + {idle}], 0\n",
+            "je 2f\n",
+            "jmp qword ptr [rip + {next}]\n",
+            "2:\n",
+            "mov r10, qword ptr [rip + {arrangement}]\n",
+            "mov r11, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
+            "mov r11, qword ptr fs:[r11]\n",
+            "cmp r11, {no_state}\n",
+            "jbe 3f\n",
+            "cmp r10, qword ptr [r11 + {armed}]\n",
+            "jne 3f\n",
+        )
+    };
+}
+
+/// Counts a call that asked for the bytes in `$size` and is not the next to be sampled, then leaves, or calls the next function and adds the block's bytes to what is live.
+macro_rules! allocate {
+    ($size:literal) => {
+        concat!(
+            "mov rcx, qword ptr [r11 + {countdown}]\n",
+            "sub rcx, ",
+            $size,
+            "\n",
+            "jbe 3f\n",
+            "mov qword ptr [r11 + {countdown}], rcx\n",
+            "mov rax, qword ptr [r11 + {record}]\n",
+            "add qword ptr [rax + {calls}], 1\n",
+            "add qword ptr [rax + {bytes}], ",
+            $size,
+            "\n",
+            // Whatever was recorded last is no longer the thread's last allocation.
+            "mov qword ptr [r11 + {last_address}], 1\n",
+            "test r10b, {chunks}\n",
+            "jne 4f\n",
+            "jmp qword ptr [rip + {next}]\n",
+            "4:\n",
+            "sub rsp, 8\n",
+            ".cfi_adjust_cfa_offset 8\n",
+            "call qword ptr [rip + {next}]\n",
+            "test rax, rax\n",
+            "je 5f\n",
+            "mov r11, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
+            "mov r11, qword ptr fs:[r11]\n",
+            "mov rdi, qword ptr [r11 + {record}]\n",
+            // As `fast::chunk_bytes`.
+            "mov rcx, qword ptr [rax - 8]\n",
+            "mov edx, ecx\n",
+            "and rcx, -8\n",
+            "and edx, 2\n",
+            "lea rdx, [rdx * 4 + 8]\n",
+            "sub rcx, rdx\n",
+            // As `capture::live::grow`.
+            "add qword ptr [rdi + {live}], rcx\n",
+            "mov rcx, qword ptr [rdi + {live}]\n",
+            "cmp rcx, qword ptr [rdi + {live_most}]\n",
+            "jle 5f\n",
+            "mov qword ptr [rdi + {live_most}], rcx\n",
+            "cmp rcx, {grain}\n",
+            "jl 5f\n",
+            "mov qword ptr [rsp], rax\n",
+            "call {bring_in}\n",
+            "mov rax, qword ptr [rsp]\n",
+            "5:\n",
+            "add rsp, 8\n",
+            ".cfi_adjust_cfa_offset -8\n",
+            "ret\n",
+        )
+    };
+}
+
+/// `malloc` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut u8 {
+    extern "C" fn body(size: usize, sp: u64, fp: u64) -> *mut u8 {
+        // SAFETY: called as the host calls the function.
+        unsafe { family::malloc::<Preload>(size, Entry { sp, fp }) }
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        // The name under which this library finds its own function, whatever is in front of it.
+        ".hidden profrec_own_malloc",
+        ".globl profrec_own_malloc",
+        "profrec_own_malloc:",
+        begin!(),
+        allocate!("rdi"),
+        "3:",
+        "mov rsi, rsp",
+        "mov rdx, rbp",
+        "jmp {body}",
+        ".cfi_endproc",
+        body = sym body,
+        idle = sym next::IDLE,
+        next = sym next::MALLOC,
+        arrangement = sym fast::ARRANGEMENT,
+        bring_in = sym fast::bring_in,
+        no_state = const offsets::NO_STATE,
+        armed = const offsets::ARMED,
+        countdown = const offsets::COUNTDOWN,
+        record = const offsets::RECORD,
+        last_address = const offsets::LAST_ADDRESS,
+        calls = const CALLS + MALLOC,
+        bytes = const BYTES + MALLOC,
+        chunks = const fast::CHUNKS,
+        live = const LIVE,
+        live_most = const LIVE_MOST,
+        grain = const GRAIN,
+    )
+}
+
+/// `calloc` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut u8 {
+    extern "C" fn body(count: usize, size: usize, sp: u64, fp: u64) -> *mut u8 {
+        // SAFETY: called as the host calls the function.
+        unsafe { family::calloc::<Preload>(count, size, Entry { sp, fp }) }
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        ".hidden profrec_own_calloc",
+        ".globl profrec_own_calloc",
+        "profrec_own_calloc:",
+        begin!(),
+        "mov rax, rdi",
+        "mul rsi",
+        "jo 3f",
+        "mov r8, rax",
+        allocate!("r8"),
+        "3:",
+        "mov rdx, rsp",
+        "mov rcx, rbp",
+        "jmp {body}",
+        ".cfi_endproc",
+        body = sym body,
+        idle = sym next::IDLE,
+        next = sym next::CALLOC,
+        arrangement = sym fast::ARRANGEMENT,
+        bring_in = sym fast::bring_in,
+        no_state = const offsets::NO_STATE,
+        armed = const offsets::ARMED,
+        countdown = const offsets::COUNTDOWN,
+        record = const offsets::RECORD,
+        last_address = const offsets::LAST_ADDRESS,
+        calls = const CALLS + CALLOC,
+        bytes = const BYTES + CALLOC,
+        chunks = const fast::CHUNKS,
+        live = const LIVE,
+        live_most = const LIVE_MOST,
+        grain = const GRAIN,
+    )
+}
+
+/// `free` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(address: *mut u8) {
+    extern "C" fn body(address: *mut u8) {
+        // SAFETY: called as the host calls the function.
+        unsafe { family::free::<Preload>(address) };
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        begin!(),
+        "test rdi, rdi",
+        "je 3f",
+        // Temporary, perhaps.
+        "cmp rdi, qword ptr [r11 + {last_address}]",
+        "je 3f",
+        // Sampled, perhaps: the filter of live allocations, as `live::place` has it.
+        "movabs rax, {spread}",
+        "mov rcx, rdi",
+        "shr rcx, 3",
+        "imul rax, rcx",
+        "shr rax, 54",
+        "mov rcx, rdi",
+        "mov rdx, rdi",
+        "shr rcx, 12",
+        "shr rdx, 18",
+        "xor ecx, edx",
+        "and ecx, 63",
+        "shl ecx, 10",
+        "add eax, ecx",
+        "lea rdx, [rip + {counts}]",
+        "cmp byte ptr [rdx + rax], 0",
+        "jne 3f",
+        "mov rdx, qword ptr [r11 + {record}]",
+        "test r10b, {chunks}",
+        "je 4f",
+        "mov rcx, qword ptr [rdi - 8]",
+        "mov eax, ecx",
+        "and rcx, -8",
+        "and eax, 2",
+        "lea rax, [rax * 4 + 8]",
+        "sub rcx, rax",
+        // As `capture::live::shrink`, unless what is left is to be brought in.
+        "mov rax, qword ptr [rdx + {live}]",
+        "sub rax, rcx",
+        "cmp rax, -{grain}",
+        "jle 3f",
+        "sub qword ptr [rdx + {live}], rcx",
+        "4:",
+        "add qword ptr [rdx + {calls}], 1",
+        "jmp qword ptr [rip + {next}]",
+        "3:",
+        "jmp {body}",
+        ".cfi_endproc",
+        body = sym body,
+        idle = sym next::IDLE,
+        next = sym next::FREE,
+        arrangement = sym fast::ARRANGEMENT,
+        no_state = const offsets::NO_STATE,
+        armed = const offsets::ARMED,
+        record = const offsets::RECORD,
+        last_address = const offsets::LAST_ADDRESS,
+        spread = const fast::SPREAD,
+        counts = sym fast::COUNTS,
+        chunks = const fast::CHUNKS,
+        calls = const CALLS + FREE,
+        live = const LIVE,
+        grain = const GRAIN,
+    )
+}
