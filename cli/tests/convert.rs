@@ -141,7 +141,8 @@ fn short_names_leave_the_code_that_somebody_wrote() {
     // Full names can be made short later as well.
     run(&place, &["record", "--mode", "allocs", "-o", "full.profrec", "--", "./fill"]);
     run(&place, &["convert", "full.profrec", "--names", "short", "-o", "later.folded"]);
-    assert_eq!(support::text(place.path("later.folded")), short);
+    let stacks = |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(stacks(&support::text(place.path("later.folded"))), stacks(&short));
 }
 
 #[test]

@@ -26,7 +26,7 @@ mod processes;
 mod short;
 mod vdso;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use profile::{AddressKey, Frame, Mapping, Profile, SymbolFrame, Symbols};
@@ -97,9 +97,11 @@ pub fn complete(profile: &Profile, symbols: Symbols, options: &Options) -> Symbo
     }
     let mut files: BTreeMap<(&str, &[u8]), Batch> = BTreeMap::new();
     let mut generated = Batch::default();
+    let mut named = BTreeSet::new();
     for key in profile.addresses() {
         let (mapping, svma, kind) = key;
         if !found.symbols.get(&Frame::Address { mapping, svma, kind }).is_empty() {
+            named.extend(mapping);
             continue;
         }
         let address = kind.for_lookup(svma);
@@ -112,9 +114,19 @@ pub fn complete(profile: &Profile, symbols: Symbols, options: &Options) -> Symbo
             Some(None) => {}
         }
     }
+    let named: BTreeSet<(&str, &[u8])> = named
+        .into_iter()
+        .filter_map(|id| profile.mapping(id).map(|mapping| (mapping.path.as_str(), mapping.build_id.as_slice())))
+        .collect();
     for ((path, build_id), batch) in files {
         let addresses = batch.addresses();
-        let frames = module::frames(path, (build_id, profile.start_unix_ns), &addresses, options, &mut found.notes);
+        let frames = module::frames(
+            path,
+            (build_id, profile.start_unix_ns, named.contains(&(path, build_id))),
+            &addresses,
+            options,
+            &mut found.notes,
+        );
         batch.insert(&addresses, &frames, &mut found.symbols);
     }
     let addresses = generated.addresses();

@@ -11,10 +11,11 @@ use crate::lines::{self, Line};
 use crate::locate::{self, Binary};
 use crate::{Detail, Options, packed, vdso};
 
-/// The frames at each of the sorted addresses, innermost first; reports in `notes` what could not be used.
+/// The frames at each of the sorted addresses, innermost first; reports in `notes` what could not be used. `has_named` says that other
+/// addresses of the file have names already.
 pub(crate) fn frames(
     path: &str,
-    (build_id, recorded): (&[u8], i64),
+    (build_id, recorded, has_named): (&[u8], i64, bool),
     addresses: &[u64],
     options: &Options,
     notes: &mut Vec<String>,
@@ -53,7 +54,7 @@ pub(crate) fn frames(
             join(function.as_ref(), lines)
         })
         .collect();
-    if main.is_some() && frames.iter().all(Vec::is_empty) {
+    if main.is_some() && !has_named && frames.iter().all(Vec::is_empty) {
         notes.push(format!("{path}: no symbols for any of its addresses; is it stripped?"));
     }
     frames

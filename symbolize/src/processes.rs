@@ -1,6 +1,5 @@
 //! What a process that still runs lets others see: the file system of its container, and files that were deleted since it mapped them.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +20,7 @@ fn deleted(process: &Path, path: &Path) -> Option<PathBuf> {
     wanted.push(super::locate::DELETED);
     let entries = fs::read_dir(process.join("map_files")).ok()?.flatten().take(MAPPINGS);
     let mut links = entries.map(|entry| entry.path());
-    links.find(|link| fs::read_link(link).is_ok_and(|target| OsString::from(target) == wanted))
+    links.find(|link| fs::read_link(link).is_ok_and(|target| target == wanted))
 }
 
 /// Where a process wrote its perf map: in `/tmp` of its own file system, named by the number that it has in its own namespace.
