@@ -81,6 +81,7 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 /// Starts the agent of this process. The C library is set up.
+#[inline(never)]
 pub(crate) fn begin() {
     if is_wanted() {
         start_agent(Duration::ZERO);
@@ -88,6 +89,7 @@ pub(crate) fn begin() {
 }
 
 /// In a child after fork, on its only thread; locks that the C library holds meanwhile are free again.
+#[inline(never)]
 pub(crate) fn in_child() {
     let Some(variables) = VARIABLES.get() else { return };
     AGENT_OF.store(0, Ordering::Relaxed);
@@ -124,6 +126,7 @@ fn start_agent(wait: Duration) {
 }
 
 /// The process ends, or confines itself: what is being recorded is finished and written, clients get what there is. Waits for it.
+#[inline(never)]
 pub(crate) fn end() {
     if AGENT_OF.swap(0, Ordering::AcqRel) != syscall::getpid() || STOP.swap(true, Ordering::AcqRel) {
         return;

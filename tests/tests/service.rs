@@ -1,7 +1,5 @@
 //! A Rust service with the library answers curl and `go tool pprof` while it works.
 
-#[path = "service/crowd.rs"]
-mod crowd;
 #[path = "service/resident.rs"]
 mod resident;
 
