@@ -84,7 +84,10 @@ impl Reader {
         }
         match kind {
             HEAD => self.head(&mut fields)?,
-            COMMENTS => fields.each(|fields| Ok(self.profile.comments.push(fields.text()?.to_owned())))?,
+            COMMENTS => fields.each(|fields| {
+                self.profile.comments.push(fields.text()?.to_owned());
+                Ok(())
+            })?,
             MAPPINGS => fields.each(|fields| self.mapping(fields))?,
             THREADS => fields.each(|fields| self.thread(fields))?,
             FRAMES => fields.each(|fields| self.frame(fields))?,

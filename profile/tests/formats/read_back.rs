@@ -31,7 +31,7 @@ fn every_readable_format_brings_totals_and_functions_back() {
             (Format::Collapsed, Readable::Collapsed),
             (Format::Raw, Readable::Raw),
         ] {
-            for column in 0..types.len() {
+            for (column, sample_type) in types.iter().enumerate() {
                 // Two processes: collapsed stacks begin with a frame for each.
                 if name == "heap" && format == Format::Collapsed {
                     continue;
@@ -47,11 +47,11 @@ fn every_readable_format_brings_totals_and_functions_back() {
                     Format::Perf => 1,
                     _ => 0,
                 };
-                let what = format!("{name} {format} {:?}", types[column]);
+                let what = format!("{name} {format} {sample_type:?}");
                 assert_eq!(read.0.total(of_column), of.0.total(column), "{what}");
                 assert_eq!(functions(&read, of_column), functions(&of, column), "{what}");
                 if matches!(format, Format::Pprof | Format::Raw | Format::Col) {
-                    assert_eq!(read.0.sample_types[of_column], types[column], "{what}");
+                    assert_eq!(read.0.sample_types[of_column], *sample_type, "{what}");
                 }
             }
         }
