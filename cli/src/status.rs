@@ -2,8 +2,9 @@
 //!
 //! Only what lies in the stores is read: the recorded processes notice nothing. Of a store that is 64 MiB long, header, directory and the threads' records are read, not the stacks.
 
-use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, HeaderFields, Record, RecordId, ThreadFields, View};
+use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, HeaderFields, Record, ThreadFields, View};
 use profile::store::{Counters, counters};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Write, stderr};
@@ -71,14 +72,19 @@ impl Seen {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
         let stores: Vec<PathBuf> = entries.filter(|path| path.extension() == Some(OsStr::new("store"))).collect();
         let mut seen = Self::default();
-        for (counters, cpu_ns, ended) in stores.iter().filter_map(|path| read(path)) {
-            seen.processes += usize::from(!ended);
-            seen.allocations = seen.allocations.saturating_add(allocations(&counters));
-            seen.cpu_ns = seen.cpu_ns.saturating_add(cpu_ns);
-            if let (Some(live), false) = (counters.live, ended) {
-                *seen.live_bytes.get_or_insert(0) += live.bytes;
+        // A process has a store for each program that it executed: what is live is in the last one.
+        let mut running: BTreeMap<u32, Store> = BTreeMap::new();
+        for store in stores.iter().filter_map(|path| Store::read(path)) {
+            seen.allocations = seen.allocations.saturating_add(allocations(&store.counters));
+            seen.cpu_ns = seen.cpu_ns.saturating_add(store.cpu_ns);
+            let is_last = running.get(&store.pid).is_none_or(|other| other.began_ns < store.began_ns);
+            if is_last && Path::new(&format!("/proc/{}", store.pid)).exists() {
+                running.insert(store.pid, store);
             }
         }
+        seen.processes = running.len();
+        let live: Vec<i64> = running.values().filter_map(|store| Some(store.counters.live?.bytes)).collect();
+        seen.live_bytes = (!live.is_empty()).then(|| live.iter().sum());
         seen
     }
 
@@ -103,30 +109,41 @@ fn allocations(counters: &Counters) -> u64 {
     all.map(|function| counters.counts.calls_of(function)).sum()
 }
 
-/// The counters of a store, the CPU time that its samples stand for, and whether its process has ended.
-fn read(path: &Path) -> Option<(Counters, u64, bool)> {
-    let file = File::open(path).ok()?;
-    let mut head = vec![0; HeaderFields::SIZE];
-    file.read_exact_at(&mut head, 0).ok()?;
-    let header = HeaderFields::read(&head)?;
-    let used = header.used_chunks.min(header.capacity_chunks) as usize;
-    // Zeros that are never touched take no memory.
-    let mut bytes = vec![0; (used * CHUNK).max(DIRECTORY_OFFSET)];
-    let first = (header.data_offset as usize).min(bytes.len());
-    file.read_exact_at(bytes.get_mut(..first)?, 0).ok()?;
-    for chunk in first / CHUNK..used {
-        let entry = DIRECTORY_OFFSET + chunk * 8;
-        let bits = u64::from_le_bytes(bytes.get(entry..entry + 8)?.try_into().ok()?);
-        if Chunk::from_bits(bits).is_some_and(|chunk| chunk.kind == ChunkKind::Threads) {
-            file.read_exact_at(bytes.get_mut(chunk * CHUNK..(chunk + 1) * CHUNK)?, (chunk * CHUNK) as u64).ok()?;
+/// What is read of one store.
+struct Store {
+    pid: u32,
+    /// CLOCK_MONOTONIC when it was begun.
+    began_ns: u64,
+    counters: Counters,
+    /// CPU time that its samples stand for.
+    cpu_ns: u64,
+}
+
+impl Store {
+    fn read(path: &Path) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        let mut head = vec![0; HeaderFields::SIZE];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let header = HeaderFields::read(&head)?;
+        let used = header.used_chunks.min(header.capacity_chunks) as usize;
+        // A file that contradicts itself asks for no more memory than it has.
+        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        // Zeros that are never touched take no memory.
+        let mut bytes = vec![0; (used * CHUNK).min(length)];
+        let first = (header.data_offset as usize).min(bytes.len());
+        file.read_exact_at(bytes.get_mut(..first)?, 0).ok()?;
+        for chunk in first / CHUNK..bytes.len() / CHUNK {
+            let entry = DIRECTORY_OFFSET + chunk * 8;
+            let bits = u64::from_le_bytes(bytes.get(entry..entry + 8)?.try_into().ok()?);
+            if Chunk::from_bits(bits).is_some_and(|chunk| chunk.kind == ChunkKind::Threads) {
+                file.read_exact_at(bytes.get_mut(chunk * CHUNK..(chunk + 1) * CHUNK)?, (chunk * CHUNK) as u64).ok()?;
+            }
         }
+        let counters = counters(&bytes).ok()?;
+        let cpu_ns =
+            View::new(&bytes).ok()?.records::<ThreadFields>().map(|(_, _, thread)| thread.sampled_cpu_ns).sum();
+        Some(Self { pid: header.pid, began_ns: header.start_monotonic_ns, counters, cpu_ns })
     }
-    let counters = counters(&bytes).ok()?;
-    let threads = View::new(&bytes).ok()?;
-    let cpu = threads
-        .records::<ThreadFields>()
-        .map(|(_, _, thread): (RecordId, RecordId, ThreadFields)| thread.sampled_cpu_ns);
-    Some((counters, cpu.sum(), header.ended != 0))
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ fn profrec_finds_the_service_and_asks_it_by_pid_socket_and_url() {
     let socket = format!("{runtime}/s.sock");
     for (number, target) in [pid.as_str(), &socket, &url].into_iter().enumerate() {
         let file = format!("{number}.folded");
-        let answer = profrec(&["sample", target, "--mode", "threads", "-o", &file]);
+        let answer = profrec(&["sample", target, "--mode", "wall", "--seconds", "1", "-o", &file]);
         assert!(answer.status.success(), "{target}: {}", text(&answer.stderr));
         assert!(std::fs::read_to_string(directory.path().join(&file)).unwrap().contains("epoll_wait"), "{target}");
     }
