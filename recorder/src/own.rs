@@ -55,6 +55,11 @@ pub(crate) fn cpu_ns() -> u64 {
     OWN.lock().iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum()
 }
 
+/// Whether a thread is the recorder's own.
+pub(crate) fn is_own(tid: u32) -> bool {
+    OWN.lock().contains(&tid)
+}
+
 /// Takes the recorder's own threads out of a list.
 pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
     for tid in &*OWN.lock() {
@@ -73,12 +78,6 @@ pub(crate) unsafe fn reset_in_child() {
     }
     // What it pointed to may have been half written.
     std::mem::forget(std::mem::take(&mut *OWN.lock()));
-}
-
-/// CPU time of the recorder's threads that run now, in seconds.
-pub(crate) fn cpu_seconds() -> f64 {
-    let nanos: u64 = OWN.lock().iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum();
-    nanos as f64 / 1e9
 }
 
 fn block_signals() {
