@@ -148,5 +148,5 @@ fn build(directory: &Path, arguments: &[&str], name: &str) -> PathBuf {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     });
-    executables.filter(|path| path.file_name().is_some_and(|file| file == name)).last().expect("an executable")
+    executables.filter(|path| path.file_name().is_some_and(|file| file == name)).next_back().expect("an executable")
 }

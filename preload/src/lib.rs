@@ -145,15 +145,6 @@ pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
 }
 
 #[used]
-#[unsafe(link_section = ".fini_array")]
-static DESTRUCTOR: extern "C" fn() = {
-    extern "C" fn destruct() {
-        preload::process_ends();
-    }
-    destruct
-};
-
-#[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {

@@ -129,6 +129,7 @@ pub fn constructor(real: Option<Sigaction>) {
 pub fn destructor() {
     #[cfg(feature = "server")]
     crate::resident::end();
+    process_ends();
 }
 
 /// Whether the calling thread is the recorder's own.

@@ -64,7 +64,7 @@ fn one(output: &OutputPath, mut stores: Vec<Decoded>, record: &Record) -> Result
     for output in outputs::open(std::slice::from_ref(output), &record.modes)? {
         let source = Source::of(output.mode);
         if !measured.iter().any(|m| m.source == source) {
-            measured.push(Measured::take(source, &mut stores, record.symbols).0);
+            measured.push(Measured::take(source, &mut stores, record.symbols, record.names).0);
         }
         let Some(measured) = measured.iter_mut().find(|m| m.source == source) else { continue };
         super::show_first(&mut measured.profile, output.mode);
