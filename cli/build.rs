@@ -40,7 +40,9 @@ fn build() -> PathBuf {
     );
     watch(&workspace);
     let target = env::var("TARGET").expect("cargo sets TARGET");
-    let target_dir = variable("OUT_DIR").join("preload");
+    // One for all profiles of this package: the library is the same. The output directory is `TARGET/PROFILE/build/PACKAGE/out`.
+    let out = variable("OUT_DIR");
+    let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("preload-library");
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args(["build", "--quiet", "--package", PACKAGE, "--profile", "preload", "--target", &target])

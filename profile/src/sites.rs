@@ -154,9 +154,9 @@ mod tests {
         };
         let malloc = Frame::named("malloc");
         assert_eq!(of(vec![main.clone(), make, strdup.clone(), malloc.clone()]).unwrap(), "inlined (app/make.c:12)");
-        assert_eq!(of(vec![main.clone(), xmalloc.clone(), malloc.clone()]).unwrap(), "app+0x10", "not the layer");
+        assert_eq!(of(vec![main.clone(), xmalloc.clone(), malloc.clone()]).unwrap(), "app+0xf", "not the layer");
         assert_eq!(of(vec![xmalloc, strdup.clone(), malloc.clone()]).unwrap(), "_PyObject_Malloc", "all there is");
-        assert_eq!(of(vec![main, malloc.clone()]).unwrap(), "app+0x10");
+        assert_eq!(of(vec![main, malloc.clone()]).unwrap(), "app+0xf");
         assert_eq!(of(vec![strdup, malloc.clone()]).unwrap(), "strdup", "nothing of the program");
         assert_eq!(of(vec![malloc]), None);
         assert_eq!(of(vec![Frame::named("[lost: store full]")]).unwrap(), "[lost: store full]");

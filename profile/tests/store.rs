@@ -88,8 +88,8 @@ fn allocations_decode_with_their_stacks_threads_and_rounded_counts() {
         })
         .collect();
     let expected: [(&str, &str, &[i64]); 4] = [
-        ("libc.so.6+0x1100 app+0x200 malloc", "main", &[4, 400, 3, 300, 1]),
-        ("libc.so.6+0x1100 app+0x200 calloc", "main", &[1, 8, 0, 0, 0]),
+        ("libc.so.6+0x10ff app+0x1ff malloc", "main", &[4, 400, 3, 300, 1]),
+        ("libc.so.6+0x10ff app+0x1ff calloc", "main", &[1, 8, 0, 0, 0]),
         ("[truncated: no unwind table] [unknown]+0x1234", "pool", &[1, 16, 1, 16, 0]),
         ("[lost: store full]", "pool", &[2, 32, 2, 32, 0]),
     ];
@@ -198,7 +198,7 @@ fn time_decodes_by_mode_with_states_as_labels_and_samples_in_order() {
     ];
     assert_eq!(
         samples,
-        [("app+0x400".into(), labels[0].clone(), 50_000_000), ("app+0x400".into(), labels[1].clone(), 10_000_000)]
+        [("app+0x3ff".into(), labels[0].clone(), 50_000_000), ("app+0x3ff".into(), labels[1].clone(), 10_000_000)]
     );
 }
 

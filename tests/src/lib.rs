@@ -63,6 +63,9 @@ fn build_oracle() -> PathBuf {
         .arg("--target-dir")
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
+        // It need not be small.
+        .env("CARGO_PROFILE_PRELOAD_LTO", "off")
+        .env("CARGO_PROFILE_PRELOAD_CODEGEN_UNITS", "16")
         .status();
     assert!(status.is_ok_and(|status| status.success()), "cannot build the oracle");
     target.join("preload/libprofrec_preload.so")

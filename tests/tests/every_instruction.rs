@@ -107,7 +107,7 @@ impl Drop for Elsewhere {
 
 #[test]
 fn rust_code_is_walked_from_every_instruction() {
-    let report = stepped("Rust", 50_000, &[], || {
+    let report = stepped("Rust", 40_000, &[], || {
         let mut text = String::new();
         write!(text, "{:>10.3e} {:?} {:x}", black_box(1.5e10), black_box(["a", "b\n"]), black_box(u128::MAX)).unwrap();
         black_box(text);

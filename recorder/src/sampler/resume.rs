@@ -41,7 +41,7 @@ pub(super) fn resumed(at: Call, mask: u64) -> Option<Call> {
 }
 
 /// Bytes of code that are looked at.
-const LOOKED_AT: usize = 12;
+const LOOKED_AT: usize = 14;
 
 /// The number that the instruction `mov eax, number` sets before the call that `code` ends with; an instruction that fetches an argument from the stack may lie between.
 fn number_before(code: &[u8]) -> Option<u64> {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_broken_call_is_made_again_and_no_other() {
-        static POLL: [u8; LOOKED_AT] = [0x90, 0x90, 0x90, 0x90, 0x90, 0xb8, 7, 0, 0, 0, 0x0f, 0x05];
+        static POLL: [u8; LOOKED_AT] = [0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xb8, 7, 0, 0, 0, 0x0f, 0x05];
         let broken = at(&POLL, -4);
         assert_eq!(resumed(broken, u64::MAX), Some(Call { pc: broken.pc - 2, rax: 7 }));
         assert_eq!(resumed(at(&POLL, -11), u64::MAX), None, "EAGAIN");

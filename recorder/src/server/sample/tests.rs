@@ -89,7 +89,7 @@ fn a_session_lasts_an_hour_at_most() {
 #[test]
 fn other_keys_must_be_strings_with_a_known_value() {
     let cases = [
-        ("mode", "\"offcpu\"", "cpu, wall, allocs, heap"),
+        ("mode", "\"block\"", "cpu, wall, offcpu, allocs, heap"),
         ("mode", "7", "a string"),
         ("format", "\"raw\"", "pprofSymbolized"),
         ("format", "[\"perf\"]", "a string"),
