@@ -11,11 +11,9 @@ use capture::maps;
 use capture::modules::{self, Builder, Object, Publish};
 use capture::probed::Probed;
 use capture::syscall::File;
-use flate2::read::ZlibDecoder;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ReadRef};
 use std::cell::RefCell;
-use std::io::Read as _;
 use std::ops::Range;
 use unwind::arch::Registers;
 use unwind::build::{OwnedTable, Section, build_piece, build_with_debug_frame};
@@ -73,9 +71,9 @@ fn table_of(path: &[u8], wanted: &Object) -> Option<OwnedTable> {
         match data.format {
             object::CompressionFormat::None => Some(data.data.to_vec()),
             object::CompressionFormat::Zlib => {
-                let mut bytes = Vec::new();
-                ZlibDecoder::new(data.data).take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
-                Some(bytes)
+                // Nothing beyond what the section says, and no library that allocates by pointers to functions.
+                let most = usize::try_from(data.uncompressed_size.min(MOST_BYTES)).ok()?;
+                miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data.data, most).ok()
             }
             _ => None,
         }

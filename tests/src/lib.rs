@@ -57,13 +57,14 @@ fn build_oracle() -> PathBuf {
             "preload",
             "--package",
             "profile-recorder-preload",
+            // Small and quickly built: stacks are what this is about.
+            "--no-default-features",
             "--features",
             "oracle",
         ])
         .arg("--target-dir")
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        // It need not be small.
         .env("CARGO_PROFILE_PRELOAD_LTO", "off")
         .env("CARGO_PROFILE_PRELOAD_CODEGEN_UNITS", "16")
         .status();

@@ -87,7 +87,10 @@ fn each_mistake_is_one_line_that_names_variable_value_and_what_is_needed() {
         (&[(variable::ALLOC_INTERVAL, "-1")], &["from 1"]),
         (&[(variable::OUTPUT, "/tmp/x.docx")], &["PROFILE_RECORDER_OUTPUT=\"/tmp/x.docx\""]),
         (&[(variable::OUTPUT, "/tmp/{NAME}.svg")], &["only {PID} and {EXE}"]),
-        (&[(variable::MODE, "CPU")], &["PROFILE_RECORDER_MODE=\"CPU\": one of cpu, wall, offcpu, allocs, heap, threads is needed"]),
+        (
+            &[(variable::MODE, "CPU")],
+            &["PROFILE_RECORDER_MODE=\"CPU\": one of cpu, wall, offcpu, allocs, heap, threads is needed"],
+        ),
         (&[(variable::HZ, "0")], &["PROFILE_RECORDER_HZ=\"0\": a whole number from 1 to 10000 is needed"]),
         (
             &[(variable::LOG, "loud")],

@@ -16,7 +16,8 @@ use capture::modules::All;
 use capture::probed::Probed;
 use capture::rules::InHandler;
 use capture::stack::Bounds;
-use capture::thread::{self, Current, ThreadState};
+use capture::thread::{self, Current, Recording, ThreadState};
+use capture::tree::Place;
 use capture::{clock, region, syscall, walk};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use layout::{Frame, Lost, Pseudo, RecordId, Root, State, Truncated};
@@ -401,6 +402,20 @@ fn record(
         let at = FrameAddress::Instruction(registers.pc);
         kept.capture::<InHandler>(recording, place, (at, registers, all), first)
     };
+    give(thread, recording, place, root, states, weights_ns);
+}
+
+/// Gives the weights to the states below `place`. Not a part of `record`, whose frame lies below the whole walk.
+#[inline(never)]
+fn give(
+    thread: &'static ThreadState,
+    recording: &mut Recording,
+    place: Option<Place>,
+    root: Root,
+    states: [Option<Frame>; 2],
+    weights_ns: [u64; 2],
+) {
+    let [first, _] = states;
     for ((state, weight_ns), number) in states.into_iter().zip(weights_ns).zip(0..) {
         if weight_ns == 0 && (number != 0 || first.is_some()) {
             continue;
