@@ -144,9 +144,9 @@ fn build(directory: &Path, arguments: &[&str], name: &str) -> PathBuf {
     let output = command.current_dir(directory).output().expect("cargo runs");
     assert!(output.status.success(), "cannot build {name}: {}", String::from_utf8_lossy(&output.stderr));
     let messages = String::from_utf8_lossy(&output.stdout);
-    let executables = messages.lines().filter_map(|line| {
+    let mut executables = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     });
-    executables.filter(|path| path.file_name().is_some_and(|file| file == name)).next_back().expect("an executable")
+    executables.rfind(|path| path.file_name().is_some_and(|file| file == name)).expect("an executable")
 }
