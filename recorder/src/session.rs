@@ -112,6 +112,7 @@ fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     let after = take()?;
     let started_ns = (before.start_unix_ns, before.duration_ns);
     let mut profile = difference(of_mode(after.decoded), of_mode(before.decoded), request)?;
+    profile::store::settle(&mut profile);
     if request.mode == Mode::OffCpu {
         blocked::keep(&mut profile);
     }

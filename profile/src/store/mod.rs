@@ -13,7 +13,7 @@ use std::fmt;
 
 pub use chosen::chosen;
 pub use layout::BadStore as StoreError;
-pub use unsampled::count_starts;
+pub use unsampled::{count_starts, settle};
 
 /// What the store of one process holds.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -26,6 +26,13 @@ pub fn count_starts(stores: &mut [Decoded]) {
     }
 }
 
+/// Takes out of a window's profile what the samples explained twice: the clock of the process and those of its threads are read one after the other, so between two moments a little less
+/// than nothing can be left.
+pub fn settle(window: &mut Profile) {
+    let stack = window.stacks.intern([frame()]);
+    window.samples.retain(|sample| sample.stack != stack || sample.values.iter().all(|value| *value >= 0));
+}
+
 fn add(profile: &mut Profile, nanos: u64) {
     let Some(column) = profile.column("cpu").filter(|_| nanos != 0) else { return };
     let stack = profile.stacks.intern([frame()]);
@@ -45,6 +52,22 @@ fn add(profile: &mut Profile, nanos: u64) {
 mod tests {
     use super::*;
     use crate::SampleType;
+
+    #[test]
+    fn a_window_has_no_less_than_nothing() {
+        let mut window = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);
+        let of = |window: &mut Profile, frame: Frame, nanos: i64| {
+            let stack = window.stacks.intern([frame]);
+            window.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: vec![0, nanos] });
+        };
+        of(&mut window, Frame::named("works"), 10);
+        of(&mut window, frame(), -1);
+        settle(&mut window);
+        assert_eq!(window.samples.iter().map(|sample| sample.values[1]).collect::<Vec<_>>(), [10]);
+        of(&mut window, frame(), 5);
+        settle(&mut window);
+        assert_eq!(window.samples.iter().map(|sample| sample.values[1]).collect::<Vec<_>>(), [10, 5]);
+    }
 
     fn store(pid: u32, start_cpu_ns: u64, last_cpu_ns: u64) -> Decoded {
         let types = vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")];
