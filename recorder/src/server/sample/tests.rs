@@ -91,7 +91,7 @@ fn other_keys_must_be_strings_with_a_known_value() {
     let cases = [
         ("mode", "\"block\"", "cpu, wall, offcpu, allocs, heap"),
         ("mode", "7", "a string"),
-        ("format", "\"raw\"", "pprofSymbolized"),
+        ("format", "\"gif\"", "pprofSymbolized"),
         ("format", "[\"perf\"]", "a string"),
         ("symbols", "\"all\"", "full, names, none"),
         ("thread", "1", "a string"),
