@@ -127,6 +127,10 @@ pub use thread::pthread_create;
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(code: c_int) -> ! {
+    end(code)
+}
+
+fn end(code: c_int) -> ! {
     preload::process_ends();
     loop {
         // SAFETY: no memory is involved.
@@ -140,8 +144,7 @@ pub unsafe extern "C" fn _exit(code: c_int) -> ! {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
-    // SAFETY: the same function by another name.
-    unsafe { _exit(code) }
+    end(code)
 }
 
 #[used]

@@ -212,7 +212,7 @@ fn calls_between_objects_are_walked_from_every_instruction() {
         let library = Library::compile("linkage.c", flags, directory.path());
         let has_checked_entries = CHECKED_ENTRIES.iter().any(|entry| library.contains(entry));
         assert_eq!(has_checked_entries, flags.contains("ibt"), "{flags}");
-        stepped_library(&library, "run", if flags.contains("lazy") { 7000 } else { 2000 }, &[]);
+        stepped_library(&library, "run", if flags.contains("lazy") { 7000 } else { 1500 }, &[]);
     }
     elsewhere.into_iter().for_each(Elsewhere::wait);
 }
