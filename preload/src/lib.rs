@@ -130,6 +130,7 @@ pub unsafe extern "C" fn _exit(code: c_int) -> ! {
     end(code)
 }
 
+#[inline(always)]
 fn end(code: c_int) -> ! {
     preload::process_ends();
     loop {
