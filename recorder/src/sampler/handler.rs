@@ -356,7 +356,7 @@ impl Interrupted {
 
 /// Bytes of stack that a walk may take, and one that steps over a frame with all registers. Rust's signal stacks have 8 KiB, of which the kernel's own frame
 /// takes up to half. A test adds up what the functions take.
-const ROOM_TO_WALK: u64 = 13 << 8;
+const ROOM_TO_WALK: u64 = 29 << 7;
 const ROOM_TO_RECOVER: u64 = 37 << 7;
 
 /// Without optimisation the functions take several times as much stack: more than signal stacks have. Then the handler stays on the stack that it interrupts.
