@@ -3,7 +3,7 @@
 //! Most calls are counted and no more: while nothing is recorded, and between two samples. The preload library's entry points do that in a few instructions of their own, without a
 //! frame, and leave for the next allocator; whatever else is to be done is the business of the functions behind them. An *arrangement* is a number that stands for all that the few
 //! instructions rely on. A thread for which [`armed`](capture::thread::ThreadState::armed) holds the number in force may take them; it gets it at the end of a call that went the
-//! whole way ([`arm`]). Whatever changes what they rely on withdraws the number ([`rearrange`]), so that each thread goes the whole way once more.
+//! whole way (`arm`). Whatever changes what they rely on withdraws the number (`rearrange`), so that each thread goes the whole way once more.
 //!
 //! # Orderings    What an arrangement relies on is stored before its number (`Release`), and read by a thread after it (`Acquire`).
 #![allow(unsafe_code)]
@@ -15,7 +15,7 @@ use capture::thread::{Current, ThreadState, current};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
-/// The arrangement in force. Its lower bits: [`CHUNKS`], [`NONE`].
+/// The arrangement in force. Its lower bits: [`CHUNKS`]; the second: there is none.
 pub static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
 /// Live bytes are accounted for, by what stands in front of glibc's blocks.
 pub const CHUNKS: u64 = 1;

@@ -162,7 +162,7 @@ unsafe impl Sync for Shard {}
 static TABLE: [Shard; SHARDS] = [const {
     Shard { locked: AtomicBool::new(false), table: UnsafeCell::new(Table { slots: None, count: 0, used: 0 }) }
 }; SHARDS];
-/// How many live allocations have a hash (see [`place`]; the entry points compute it too; saturating, then sticky): a free whose hash has none is not in the table. Written under the lock of the shard.
+/// How many live allocations have a hash (`place` has it; the entry points compute it too; saturating, then sticky): a free whose hash has none is not in the table. Written under the lock of the shard.
 pub static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
 
 /// Spreads neighbouring addresses over the cells of a shard: 2^64 by the golden ratio.
