@@ -107,13 +107,13 @@ impl Drop for Elsewhere {
 
 #[test]
 fn rust_code_is_walked_from_every_instruction() {
-    let report = stepped("Rust", 40_000, &[], || {
+    let report = stepped("Rust", 50_000, &[], || {
         let mut text = String::new();
         write!(text, "{:>10.3e} {:?} {:x}", black_box(1.5e10), black_box(["a", "b\n"]), black_box(u128::MAX)).unwrap();
         black_box(text);
         let mut numbers: Vec<u32> = (0..20).map(|i| i * 17 % 21).collect();
         numbers.sort_by(|a, b| black_box(b).cmp(a));
-        let map: HashMap<u32, String> = numbers.iter().take(3).map(|n| (*n, n.to_string())).collect();
+        let map: HashMap<u32, String> = numbers.iter().take(5).map(|n| (*n, n.to_string())).collect();
         black_box(map);
     });
     assert!(report.calls() > 1000);
@@ -212,7 +212,7 @@ fn calls_between_objects_are_walked_from_every_instruction() {
         let library = Library::compile("linkage.c", flags, directory.path());
         let has_checked_entries = CHECKED_ENTRIES.iter().any(|entry| library.contains(entry));
         assert_eq!(has_checked_entries, flags.contains("ibt"), "{flags}");
-        stepped_library(&library, "run", if flags.contains("lazy") { 7000 } else { 1500 }, &[]);
+        stepped_library(&library, "run", if flags.contains("lazy") { 7000 } else { 2000 }, &[]);
     }
     elsewhere.into_iter().for_each(Elsewhere::wait);
 }
