@@ -32,7 +32,7 @@ fn burned(threads: &str, hz: &str) {
         line.split_whitespace().nth(3).and_then(|value| value.strip_suffix("ns")?.parse::<f64>().ok()).unwrap()
     };
     let share = of("burn_most") / (of("burn_most") + of("burn_some"));
-    assert!((share - 0.75).abs() < 0.15, "{share}: three parts of four\n{top}");
+    assert!((share - 0.75).abs() < 0.05, "{share}: three parts of four\n{top}");
 }
 
 #[test]

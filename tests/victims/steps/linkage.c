@@ -33,4 +33,5 @@ static void calls(long n) {
 void run(void) {
   calls(1);
   calls(2);
+  calls(3);
 }
