@@ -4,6 +4,7 @@
 
 pub mod figures;
 pub mod objects;
+pub mod programs;
 pub mod recorded;
 pub mod stacks;
 pub mod walkers;

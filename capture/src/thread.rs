@@ -8,6 +8,9 @@
 //! # Orderings    Take a state: `status` compare-exchange (Acquire). Retire it: `status.store(Release)`.
 #![allow(unsafe_code)]
 
+mod inside;
+mod recording;
+
 use crate::kept::Kept;
 use crate::labels;
 use crate::probed::Probed;
@@ -15,13 +18,14 @@ use crate::region::{self, LogCursor, SharedCursor};
 use crate::stack::Bounds;
 use crate::syscall::{self, map, mm};
 use crate::tls;
-use crate::tree::{Place, Tree};
+use crate::tree::Tree;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use layout::{ChunkKind, Frame, Function, Lost, Pseudo, RecordId, Root, Thread};
+use layout::{ChunkKind, Function, Lost, RecordId, Thread};
 
-/// Frames of one stack that are kept.
-pub const MAX_FRAMES: usize = 4096;
+pub use inside::Inside;
+pub use recording::{MAX_FRAMES, Recording};
+
 /// Threads alive at a time.
 const MAX_THREADS: usize = 8192;
 /// Threads that get a record of their own; later ones take over the record of an ended thread of the same name.
@@ -48,46 +52,6 @@ static ON_REGISTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Function called in a child after fork that was noticed by its wiped memory.
 static ON_CHILD: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-
-/// What one context of a thread uses: its allocation hook or its handler.
-#[derive(Debug)]
-pub struct Recording {
-    /// Call tree of this context.
-    pub tree: Tree,
-    /// Log of single time samples.
-    pub log: LogCursor,
-    /// Label set that stacks are entered below; none: the thread's root itself.
-    pub labels: RecordId,
-    /// Frames of the stack being captured, leaf first, as [`layout::Frame`] bits.
-    pub frames: [u64; MAX_FRAMES],
-    /// Frames used.
-    pub depth: usize,
-}
-
-impl Recording {
-    /// One that has no tree yet.
-    pub const fn new() -> Self {
-        Self { tree: Tree::new(), log: LogCursor::new(), labels: RecordId::NONE, frames: [0; MAX_FRAMES], depth: 0 }
-    }
-}
-
-impl Recording {
-    /// Where the thread's stacks begin: its root of a kind, or the labels in force below it. `None` if the store is full.
-    #[inline]
-    pub fn root(&mut self, kind: Root, thread: RecordId) -> Option<Place> {
-        let root = self.tree.root(kind, thread)?;
-        if self.labels.is_none() {
-            return Some(root);
-        }
-        self.tree.child(root, Frame::pseudo(Pseudo::Labels(self.labels)))
-    }
-}
-
-impl Default for Recording {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// State of one thread.
 #[derive(Debug)]
@@ -612,33 +576,5 @@ pub fn count_unregistered(function: Function, bytes: u64) {
     }
     if let Some(sum) = header.bytes.get(function as usize) {
         sum.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Proof that the calling thread is inside the recorder: what it allocates now is the recorder's own.
-#[derive(Debug)]
-pub struct Inside<'a> {
-    state: &'a ThreadState,
-}
-
-impl Inside<'_> {
-    /// What the thread's allocation hook uses, and what it keeps from one allocation to the next.
-    pub fn recording(&mut self) -> (&mut Recording, &mut Kept) {
-        // SAFETY: the guard is exclusive for its thread, and the handler has a recording of its own.
-        let (recording, kept) = unsafe { (&mut *self.state.hook.get(), &mut *self.state.kept.get()) };
-        recording.labels = self.state.label_set();
-        (recording, kept)
-    }
-
-    /// The thread.
-    pub fn state(&self) -> &ThreadState {
-        self.state
-    }
-}
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
-        self.state.inside.store(0, Ordering::Relaxed);
     }
 }

@@ -91,6 +91,11 @@ pub(crate) struct CommandLine {
 pub(crate) enum Mode {
     /// CPU time of running threads
     Cpu,
+    /// Elapsed time of every thread, running or not
+    Wall,
+    /// Elapsed time of blocked threads alone; no thread is sent a signal
+    #[value(name = "offcpu")]
+    OffCpu,
     /// Allocations, freed or not
     Allocs,
     /// Allocations, and which of them are still live at the end
@@ -102,6 +107,8 @@ impl Mode {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
+            Self::Wall => "wall",
+            Self::OffCpu => "offcpu",
             Self::Allocs => "allocs",
             Self::Heap => "heap",
         }
@@ -111,9 +118,16 @@ impl Mode {
     pub(crate) const fn default_sample_type(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
+            Self::Wall => "wall",
+            Self::OffCpu => "off_cpu",
             Self::Allocs => "alloc_objects",
             Self::Heap => "inuse_space",
         }
+    }
+
+    /// Whether it measures time, and not memory.
+    pub(crate) const fn is_time(self) -> bool {
+        matches!(self, Self::Cpu | Self::Wall | Self::OffCpu)
     }
 }
 
@@ -128,6 +142,7 @@ const RECORD_EXAMPLES: &str = "\
 Examples:
   profrec record -- ./program --its-option                          CPU time, to profile.html
   profrec record --hz 999 -o cpu.pb.gz -- make                      a finer look at make and all that it starts
+  profrec record --mode wall -o wall.pb.gz -- ./program             where every thread is all the time, waiting or not
   profrec record --mode allocs -o allocs.svg -- ./program           every allocation with its stack
   profrec record --mode cpu,heap -o p.svg -- ./program              both: p.cpu.svg and p.heap.svg
   profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
@@ -184,7 +199,7 @@ struct TypedRecord {
     /// What to measure; several separated by commas
     #[arg(long = "mode", value_name = "MODE", value_enum, value_delimiter = ',', default_value = "cpu")]
     modes: Vec<Mode>,
-    /// Samples per second of CPU time, 1 to 10000 [default: 99]
+    /// Samples per second of CPU time, or looks at every thread per second; 1 to 10000 [default: 99]
     #[arg(long, value_name = "N", value_parser = parse_hz, allow_hyphen_values = true)]
     hz: Option<u32>,
     /// Mean bytes between two sampled allocations, like 512KiB; 1 records every allocation [default: 1]
@@ -316,10 +331,10 @@ impl TypedRecord {
         if let Some(twice) = OutputPath::first_repeated(&outputs) {
             return Err(Error::usage(format!("'{twice}' is given twice as an output; name each file once")));
         }
-        if self.hz.is_some() && !modes.contains(&Mode::Cpu) {
-            crate::error::warn("--hz has no effect without --mode cpu");
+        if self.hz.is_some() && !modes.iter().any(|mode| mode.is_time()) {
+            crate::error::warn("--hz has no effect without --mode cpu, wall or offcpu");
         }
-        if self.interval.is_some() && modes == [Mode::Cpu] {
+        if self.interval.is_some() && modes.iter().all(|mode| mode.is_time()) {
             crate::error::warn("--interval has no effect without --mode allocs or heap");
         }
         Ok(Record {
@@ -421,7 +436,10 @@ mod tests {
             (&["--hz", "10001", "ls"], "'10001'"),
             (&["--interval", "0", "ls"], "'0' for '--interval <BYTES>'"),
             (&["--interval", "-512", "ls"], "'-512' for '--interval <BYTES>'"),
-            (&["--mode", "wall", "ls"], "'wall' for '--mode <MODE>' [possible values: cpu, allocs, heap]"),
+            (
+                &["--mode", "threads", "ls"],
+                "'threads' for '--mode <MODE>' [possible values: cpu, wall, offcpu, allocs, heap]",
+            ),
             (&["--mode", "", "ls"], "--mode <MODE>"),
             (&["-o", "x.bmp", "ls"], ".collapsed, .col, .json, .firefox.json, .speedscope.json, .profrec"),
             (&["-o", "", "ls"], "--output <FILE>"),

@@ -30,11 +30,14 @@ pub(crate) fn print_below(lines: impl IntoIterator<Item = String>) {
 pub(crate) fn of(mode: Mode, profile: &Profile, processes: usize) -> String {
     let total = |kind: &str| profile.column(kind).map(|column| profile.total(column));
     let stacks: BTreeSet<StackId> = profile.samples.iter().map(|sample| sample.stack).collect();
+    let time = |what: &str| {
+        let (nanos, samples) = (total(mode.default_sample_type()).unwrap_or(0), total("samples").unwrap_or(0));
+        format!("{} of {what} in {}", human_nanos(nanos), plural(samples, "sample"))
+    };
     let what = match mode {
-        Mode::Cpu => {
-            let samples = total("samples").unwrap_or(0);
-            format!("{} of CPU time in {}", human_nanos(total("cpu").unwrap_or(0)), plural(samples, "sample"))
-        }
+        Mode::Cpu => time("CPU time"),
+        Mode::Wall => time("elapsed time of all threads"),
+        Mode::OffCpu => time("time in which threads were blocked"),
         Mode::Allocs => {
             let objects = total("alloc_objects").unwrap_or(0);
             format!("{}, {}", plural(objects, "allocation"), human_bytes(total("alloc_space").unwrap_or(0)))

@@ -95,6 +95,42 @@ macro_rules! allocate {
     };
 }
 
+/// All of an allocation function, whose calls are number `$index` of the counters. `$own` is the name under which this library finds it, whatever is in front of it; `$before` computes what
+/// is asked for, in `$size`; `$entry` hands stack pointer and frame pointer to `$body`, which goes the whole way.
+macro_rules! counted {
+    ($own:literal, [$($before:literal),*], $size:literal, [$($entry:literal),*], $body:ident, $next:path, $index:ident) => {
+        naked_asm!(
+            ".cfi_startproc",
+            concat!(".hidden ", $own),
+            concat!(".globl ", $own),
+            concat!($own, ":"),
+            begin!(),
+            $($before,)*
+            allocate!($size),
+            "3:",
+            $($entry,)*
+            "jmp {body}",
+            ".cfi_endproc",
+            body = sym $body,
+            idle = sym next::IDLE,
+            next = sym $next,
+            arrangement = sym fast::ARRANGEMENT,
+            bring_in = sym fast::bring_in,
+            no_state = const offsets::NO_STATE,
+            armed = const offsets::ARMED,
+            countdown = const offsets::COUNTDOWN,
+            record = const offsets::RECORD,
+            last_address = const offsets::LAST_ADDRESS,
+            calls = const CALLS + $index,
+            bytes = const BYTES + $index,
+            chunks = const fast::CHUNKS,
+            live = const LIVE,
+            live_most = const LIVE_MOST,
+            grain = const GRAIN,
+        )
+    };
+}
+
 /// `malloc` of the C library.
 ///
 /// # Safety
@@ -106,36 +142,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut u8 {
         // SAFETY: called as the host calls the function.
         unsafe { family::malloc::<Preload>(size, Entry { sp, fp }) }
     }
-    naked_asm!(
-        ".cfi_startproc",
-        // The name under which this library finds its own function, whatever is in front of it.
-        ".hidden profrec_own_malloc",
-        ".globl profrec_own_malloc",
-        "profrec_own_malloc:",
-        begin!(),
-        allocate!("rdi"),
-        "3:",
-        "mov rsi, rsp",
-        "mov rdx, rbp",
-        "jmp {body}",
-        ".cfi_endproc",
-        body = sym body,
-        idle = sym next::IDLE,
-        next = sym next::MALLOC,
-        arrangement = sym fast::ARRANGEMENT,
-        bring_in = sym fast::bring_in,
-        no_state = const offsets::NO_STATE,
-        armed = const offsets::ARMED,
-        countdown = const offsets::COUNTDOWN,
-        record = const offsets::RECORD,
-        last_address = const offsets::LAST_ADDRESS,
-        calls = const CALLS + MALLOC,
-        bytes = const BYTES + MALLOC,
-        chunks = const fast::CHUNKS,
-        live = const LIVE,
-        live_most = const LIVE_MOST,
-        grain = const GRAIN,
-    )
+    counted!("profrec_own_malloc", [], "rdi", ["mov rsi, rsp", "mov rdx, rbp"], body, next::MALLOC, MALLOC)
 }
 
 /// `calloc` of the C library.
@@ -149,38 +156,14 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut u8 {
         // SAFETY: called as the host calls the function.
         unsafe { family::calloc::<Preload>(count, size, Entry { sp, fp }) }
     }
-    naked_asm!(
-        ".cfi_startproc",
-        ".hidden profrec_own_calloc",
-        ".globl profrec_own_calloc",
-        "profrec_own_calloc:",
-        begin!(),
-        "mov rax, rdi",
-        "mul rsi",
-        "jo 3f",
-        "mov r8, rax",
-        allocate!("r8"),
-        "3:",
-        "mov rdx, rsp",
-        "mov rcx, rbp",
-        "jmp {body}",
-        ".cfi_endproc",
-        body = sym body,
-        idle = sym next::IDLE,
-        next = sym next::CALLOC,
-        arrangement = sym fast::ARRANGEMENT,
-        bring_in = sym fast::bring_in,
-        no_state = const offsets::NO_STATE,
-        armed = const offsets::ARMED,
-        countdown = const offsets::COUNTDOWN,
-        record = const offsets::RECORD,
-        last_address = const offsets::LAST_ADDRESS,
-        calls = const CALLS + CALLOC,
-        bytes = const BYTES + CALLOC,
-        chunks = const fast::CHUNKS,
-        live = const LIVE,
-        live_most = const LIVE_MOST,
-        grain = const GRAIN,
+    counted!(
+        "profrec_own_calloc",
+        ["mov rax, rdi", "mul rsi", "jo 3f", "mov r8, rax"],
+        "r8",
+        ["mov rdx, rsp", "mov rcx, rbp"],
+        body,
+        next::CALLOC,
+        CALLOC
     )
 }
 

@@ -164,7 +164,8 @@ fn sample_cpu(mut timers: cpu::Timers, period: Duration, stop: &AtomicBool) {
     timers.stop(&mut TREE.lock());
 }
 
-fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
+/// Looks once in a period until the flag is raised and the thread unparked, and once more then.
+pub(crate) fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
     let mut next = Instant::now() + period;
     while !stop.load(Ordering::Acquire) {
         let left = next.saturating_duration_since(Instant::now());

@@ -18,8 +18,6 @@
 
 pub mod alloc;
 #[cfg(feature = "server")]
-mod blocked;
-#[cfg(feature = "server")]
 mod config;
 #[cfg(feature = "server")]
 mod engine;

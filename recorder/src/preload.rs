@@ -76,24 +76,31 @@ pub fn start(heap: &'static OwnHeap, fronts: &'static [doors::Door], own_malloc:
 fn plan(variables: &Variables) -> Option<Plan> {
     let directory = Directory::new(variables.get("PROFILE_RECORDER_STORE")?)?;
     let mut wanted = 0;
-    for mode in variables.get("PROFILE_RECORDER_STORE_MODES")?.split(|b| *b == b',') {
+    let names = variables.get("PROFILE_RECORDER_STORE_MODES")?;
+    for mode in names.split(|b| *b == b',') {
         wanted |= match mode {
             b"stat" => modes::STAT,
             b"allocs" => modes::ALLOCS,
             b"heap" => modes::ALLOCS | modes::HEAP,
             b"cpu" => modes::CPU,
+            b"wall" | b"offcpu" => modes::WALL,
             _ => 0,
         };
     }
-    let hz = variables.number("PROFILE_RECORDER_STORE_HZ").unwrap_or(99).clamp(1, 10_000);
+    let period_ns = 1_000_000_000 / variables.number("PROFILE_RECORDER_STORE_HZ").unwrap_or(99).clamp(1, 10_000);
     let budget = variables.number("PROFILE_RECORDER_STORE_BYTES").unwrap_or(64 << 20);
     let purpose = Purpose {
         modes: wanted,
         budget_bytes: usize::try_from(budget).unwrap_or(usize::MAX),
         alloc_interval_bytes: variables.number("PROFILE_RECORDER_STORE_INTERVAL").unwrap_or(1),
-        period_ns: 1_000_000_000 / hz,
+        period_ns,
     };
     let follow = variables.get("PROFILE_RECORDER_STORE_FOLLOW") != Some(b"0");
+    #[cfg(feature = "server")]
+    if wanted & modes::WALL != 0 {
+        let with_running = names.split(|b| *b == b',').any(|mode| mode == b"wall");
+        crate::resident::plan_to_watch(std::time::Duration::from_nanos(period_ns), with_running, follow);
+    }
     Some(Plan { purpose, directory, follow, own_library: true })
 }
 
@@ -195,8 +202,8 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
     unsafe { handler::foreign_sigaction(signal, new, old).unwrap_or_else(|| real(signal, new, old)) }
 }
 
-/// Whether a server may be asked for ticks at any time.
-fn serves() -> bool {
+/// Whether there is an agent that may send ticks at any time.
+fn has_agent() -> bool {
     #[cfg(feature = "server")]
     return crate::resident::is_wanted();
     #[cfg(not(feature = "server"))]
@@ -205,7 +212,7 @@ fn serves() -> bool {
 
 /// Whether ticks come, or may come, and the application takes no signals of their number itself.
 pub fn ticks_by_itself() -> bool {
-    (timers::is_self_arming() || serves()) && !handler::is_shared()
+    (timers::is_self_arming() || has_agent()) && !handler::is_shared()
 }
 
 /// Before the host confines itself by a filter of system calls at this address (`struct sock_fprog`), or by the strict mode: what will be needed is made ready, and

@@ -1,4 +1,4 @@
-//! The recorder in a program that knows nothing of it: the preload library's server, and the profile that it writes at the end.
+//! The recorder in a program that knows nothing of it: the preload library's server, the profile that it writes at the end, and elapsed time for `profrec record`.
 //!
 //! Called from: the library's constructor and destructor, and a child after fork. What serves lives on threads of its own, whose descriptors are their own too: the host may close all
 //! of its descriptors (daemons do), and its numbers are what they would be without us. So a thread of the host never uses a descriptor here, nor wakes anything that waits on one: it
@@ -13,6 +13,7 @@ use crate::log::{self, log};
 use crate::output::Writing;
 use crate::own::{self, own_thread};
 use crate::preload::Variables;
+use crate::sampler::wall::{Watch, WithRunning};
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
 use crate::{engine, limits, registry};
@@ -32,8 +33,17 @@ const CHILD_WAITS: Duration = Duration::from_millis(100);
 /// How long the end of the process waits for answers under way, and for the profile that is to be written.
 const END_WAITS: Duration = Duration::from_secs(30);
 
-/// What the process was started with; nothing if no server and no profile is asked for.
-static VARIABLES: OnceLock<Variables> = OnceLock::new();
+/// What the agent is for.
+#[derive(Debug)]
+enum Duty {
+    /// Server, profile or both: what the process was started with.
+    Serve(Variables),
+    /// Elapsed time, looked at once in a period, into the store of `profrec`; with the stacks of threads that run, or of those alone that are blocked.
+    Watch { period: Duration, with_running: bool, follow: bool },
+}
+
+/// Nothing if there is nothing for an agent to do.
+static DUTY: OnceLock<Duty> = OnceLock::new();
 /// Process whose agent runs; 0: none.
 static AGENT_OF: AtomicU32 = AtomicU32::new(0);
 static AGENT: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
@@ -59,13 +69,20 @@ pub(crate) fn plan(variables: Variables) -> Option<Plan> {
         alloc_interval_bytes: interval,
         period_ns: 0,
     };
-    let follow = children_have_their_own(&variables);
-    VARIABLES.set(variables).ok()?;
+    let follow = serves_children(&variables);
+    DUTY.set(Duty::Serve(variables)).ok()?;
     Some(Plan { purpose, directory: Directory::NONE, follow, own_library: true })
 }
 
+/// `profrec record` asks for elapsed time.
+///
+/// Runs inside the first allocation of the process.
+pub(crate) fn plan_to_watch(period: Duration, with_running: bool, follow: bool) {
+    let _ = DUTY.set(Duty::Watch { period, with_running, follow });
+}
+
 /// Whether a child's server, or its profile, has a name of its own.
-fn children_have_their_own(variables: &Variables) -> bool {
+fn serves_children(variables: &Variables) -> bool {
     let has = |name, placeholder| variables.text(name).is_some_and(|text: &str| text.contains(placeholder));
     let url = variables.text(variable::SERVER_URL);
     let server = match url {
@@ -76,8 +93,13 @@ fn children_have_their_own(variables: &Variables) -> bool {
 }
 
 /// Whether a server or a profile was asked for.
+pub(crate) fn serves() -> bool {
+    matches!(DUTY.get(), Some(Duty::Serve(_)))
+}
+
+/// Whether there is an agent, or will be.
 pub(crate) fn is_wanted() -> bool {
-    VARIABLES.get().is_some()
+    DUTY.get().is_some()
 }
 
 /// Starts the agent of this process. The C library is set up.
@@ -91,7 +113,7 @@ pub(crate) fn begin() {
 /// In a child after fork, on its only thread; locks that the C library holds meanwhile are free again.
 #[inline(never)]
 pub(crate) fn in_child() {
-    let Some(variables) = VARIABLES.get() else { return };
+    let Some(duty) = DUTY.get() else { return };
     AGENT_OF.store(0, Ordering::Relaxed);
     registry::reset_in_child();
     // SAFETY: the threads that may have held these do not exist here.
@@ -99,8 +121,10 @@ pub(crate) fn in_child() {
         engine::reset_in_child();
         own::reset_in_child();
     }
-    if children_have_their_own(variables) {
-        start_agent(CHILD_WAITS);
+    match duty {
+        Duty::Serve(variables) if serves_children(variables) => start_agent(CHILD_WAITS),
+        Duty::Watch { follow: true, .. } => start_agent(Duration::ZERO),
+        _ => {}
     }
 }
 
@@ -137,7 +161,7 @@ pub(crate) fn end() {
     }
     let begun = Instant::now();
     while !DONE.load(Ordering::Acquire) && begun.elapsed() < END_WAITS {
-        std::thread::sleep(Duration::from_micros(500));
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
@@ -158,11 +182,25 @@ fn agent(wait: Duration) {
     while begun.elapsed() < wait && !STOP.load(Ordering::Acquire) {
         std::thread::park_timeout(wait.saturating_sub(begun.elapsed()));
     }
-    if STOP.load(Ordering::Acquire) {
-        return;
-    }
     descriptors::make_private();
-    let Some(variables) = VARIABLES.get() else { return };
+    match DUTY.get() {
+        Some(Duty::Serve(variables)) if !STOP.load(Ordering::Acquire) => attend(variables),
+        Some(Duty::Watch { period, with_running, .. }) => watch(*period, *with_running),
+        _ => {}
+    }
+}
+
+/// Looks until the process ends, and a last time then.
+fn watch(period: Duration, with_running: bool) {
+    let _running_threads = with_running.then(WithRunning::new);
+    match Watch::start() {
+        Some(watch) => engine::sample_wall(watch, period, &STOP),
+        None => log!(Error, "elapsed time is not recorded: the signal handler cannot be installed"),
+    }
+}
+
+/// Serves, and records what is to be written, until the process ends.
+fn attend(variables: &Variables) {
     let (config, mistakes) = Config::parse(&Surroundings {
         variable: &|name| Some(OsString::from_vec(variables.get(name)?.to_vec())),
         file: &|path| std::fs::read_to_string(path),

@@ -6,7 +6,7 @@
 
 use crate::engine::{self, Engine};
 use crate::sampler::wall;
-use crate::{blocked, objects, snapshot, start, threads};
+use crate::{objects, snapshot, start, threads};
 use profile::Profile;
 use profile::store::{Counters, Decoded};
 use std::sync::Arc;
@@ -114,9 +114,10 @@ fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     let mut profile = difference(of_mode(after.decoded), of_mode(before.decoded), request)?;
     profile::store::settle(&mut profile);
     if request.mode == Mode::OffCpu {
-        blocked::keep(&mut profile);
+        profile::store::keep_blocked(&mut profile);
     }
     profile.period = i64::from(1_000_000_000 / request.hz);
+    profile.comments.extend(profile::store::rate_reached(&profile));
     profile.start_unix_ns = started_ns.0 + started_ns.1;
     profile.duration_ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
     Ok(profile)

@@ -109,7 +109,7 @@ pub(crate) fn start(plan: Plan) -> bool {
 pub(crate) fn in_library(interval_bytes: u64) -> bool {
     // The preload library's own store is there from the first allocation on.
     #[cfg(feature = "server")]
-    if crate::resident::is_wanted() {
+    if crate::resident::serves() {
         return region::header().is_some();
     }
     static STARTED: Mutex<bool> = Mutex::new(false);

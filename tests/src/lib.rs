@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the executable under test, programs to record, scratch directories.
 
+pub mod carried;
 pub mod counter;
 pub mod folded;
 pub mod inspect;

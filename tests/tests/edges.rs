@@ -17,8 +17,8 @@ fn record(case: &str, mode: &str, more: &[&str]) -> Vec<Stack> {
     let recorded = if mode == "cpu" { stacks::cpu(&command).cpu } else { stacks::allocs(&command).allocs };
     let work: Vec<Stack> = recorded.iter().filter(|stack| stack.has("work")).cloned().collect();
     if mode == "cpu" {
-        let (work, all) = (stacks::weight(&work), stacks::weight(&recorded));
-        assert!(work * 100 >= all * 90, "{work} of {all} ns: {}", stacks::some(&recorded));
+        let (work, all) = (stacks::count(&work), stacks::count(&recorded));
+        assert!(work * 100 >= all * 90, "{work} of {all} ticks: {}", stacks::some(&recorded));
     }
     work
 }

@@ -28,6 +28,22 @@ fn assert_counted(how: &str, mode: &str, other_allocator: Option<&str>) {
     }
 }
 
+/// A fork of a process whose pages are many takes longer than a period of the ticks, and ends all the same. `FORK_MIB=4096` is the large form.
+#[test]
+fn a_large_process_forks_under_ticks() {
+    let directory = scratch();
+    let program = programs::compile_c("large", directory.path());
+    let profile = directory.path().join("p.folded");
+    let mebibytes = std::env::var("FORK_MIB").unwrap_or_else(|_| "512".to_owned());
+    let mut record = vec!["record", "--mode", "cpu,wall", "--hz", "1000", "-o", profile.to_str().unwrap(), "--"];
+    record.extend([program.to_str().unwrap(), &mebibytes]);
+    let recorded = programs::limited(&record).output().unwrap();
+    let (said, told) = (text(&recorded.stdout), text(&recorded.stderr));
+    println!("{said}{told}");
+    assert_eq!(recorded.status.code(), Some(0), "{said}{told}");
+    assert_eq!(said.lines().last(), Some("10 children"), "{said}{told}");
+}
+
 #[test]
 fn a_thousand_forks_of_threads_that_allocate_are_counted_to_the_unit() {
     assert_counted("fork", "allocs", None);

@@ -41,10 +41,15 @@ fn assert_exact(program: &Path, then: &[&str]) {
         let chain = stack.from("main").unwrap_or_else(|| panic!("{}", stacks::some([*stack])));
         assert_eq!(names(&chain[..5]), ["main", "a", "b", "c", "burn"]);
     }
-    let complete = burnt.into_iter().filter(|stack| stack.truncated().is_none());
-    let (complete, all) = (stacks::weight(complete), stacks::weight(&recorded));
+    let all = stacks::weight(&recorded);
     assert!(all > 500_000_000, "{all} ns of one second");
-    assert!(complete * 100 >= all * 95, "{complete} of {all} ns: {}", stacks::some(stacks::truncated(&recorded)));
+    let complete = stacks::count(burnt.into_iter().filter(|stack| stack.truncated().is_none()));
+    let truncated = stacks::truncated(&recorded);
+    let ended = stacks::count(truncated.iter().copied());
+    println!("{then:?}: {complete} ticks are complete, {ended} end early");
+    // A handler cannot read the list of mappings: the first tick in a library that was just opened asks for it, and another may come before it was read.
+    let most = if then.first() == Some(&"dlopen") { 2 } else { 0 };
+    assert!(ended <= most && complete >= 5, "{complete} complete: {}", stacks::some(truncated));
 }
 
 /// Records the chain in both modes where frame information is missing: the stacks end with that reason after these functions, and nothing is invented.
@@ -67,8 +72,9 @@ fn assert_ends(program: &Path, after: &[&str]) {
     for stack in &ended {
         assert!(stack.frames[1..].iter().all(|frame| !frame.object.is_empty()), "{}", stacks::some([*stack]));
     }
-    let (ended, all) = (stacks::weight(ended), stacks::weight(&recorded));
-    assert!(all > 200_000_000 && ended * 100 >= all * 90, "{ended} of {all} ns: {}", stacks::some(&recorded));
+    let (ended, all) = (stacks::count(ended), stacks::count(&recorded));
+    assert!(stacks::weight(&recorded) > 500_000_000, "{}", stacks::some(&recorded));
+    assert!(ended * 100 >= all * 90, "{ended} of {all} ticks: {}", stacks::some(&recorded));
 }
 
 #[test]
@@ -242,8 +248,10 @@ fn assert_replaced_is_not_taken(build_id: &str) {
             for stack in &recorded {
                 assert_no_names(stack, "own");
             }
-            let (complete, ended): (Vec<&Stack>, Vec<&Stack>) =
-                recorded.iter().filter(|stack| own_frames(stack) > 0).partition(|stack| stack.truncated().is_none());
+            let (complete, ended): (Vec<&Stack>, Vec<&Stack>) = recorded
+                .iter()
+                .filter(|stack| own_frames(stack) > 0 && !stack.has("rename"))
+                .partition(|stack| stack.truncated().is_none());
             // _start, main, a, b, c; of the time, also burn and step.
             let (least, most) = if mode == "cpu" { (4, 7) } else { (5, 5) };
             for stack in &complete {
@@ -251,8 +259,13 @@ fn assert_replaced_is_not_taken(build_id: &str) {
             }
             // What is described in memory, or was read before, is walked as ever.
             if mode == "cpu" || described == PLAIN {
-                let (complete, ended) = (stacks::weight(complete), stacks::weight(ended));
-                assert!(ended * 20 <= complete, "{complete} of {} complete", complete + ended);
+                println!(
+                    "{mode}: {} complete, {} end early",
+                    stacks::count(complete.clone()),
+                    stacks::count(ended.clone())
+                );
+                let some = stacks::some(ended.clone());
+                assert!(stacks::count(ended) == 0 && stacks::count(complete) >= 5, "{some}");
             } else {
                 assert_eq!(stacks::count(complete) + stacks::count(ended), ALLOCATIONS);
             }

@@ -80,10 +80,11 @@ fn assert_nearly_every_tick(case: &str, call_ends: u64) {
         }
         within += if is_generated(leaf) { stack.count } else { 0 };
     }
-    let (truncated, all) = (stacks::weight(stacks::truncated(&recorded.cpu)), stacks::weight(&recorded.cpu));
-    println!("{case}: {truncated} of {all} ns truncated, {within} ticks within generated code");
+    let (truncated, all) = (stacks::count(stacks::truncated(&recorded.cpu)), stacks::weight(&recorded.cpu));
+    println!("{case}: {truncated} ticks truncated in {all} ns, {within} ticks within generated code");
     assert!(all > 500_000_000 && within > 0, "{all} ns, {within} ticks within generated code");
-    assert!(truncated * 20 <= all, "{truncated} of {all} ns: {}", stacks::some(stacks::truncated(&recorded.cpu)));
+    // A handler cannot read the list of mappings: the first tick in new code asks for it, and another may come before it was read.
+    assert!(truncated <= 2, "{}", stacks::some(stacks::truncated(&recorded.cpu)));
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn ticks_in_generated_code_do_not_skip_its_generated_caller() {
     );
     assert_eq!(stacks::count(wrong.iter().copied()), 0, "{}", stacks::some(wrong));
     assert!(stacks::weight(right.iter().copied()) > 300_000_000, "{}", stacks::some(&recorded.cpu));
-    assert!(stacks::weight(ended.iter().copied()) * 20 <= stacks::weight(right), "{}", stacks::some(ended));
+    assert!(stacks::count(ended.iter().copied()) * 20 <= stacks::count(right), "{}", stacks::some(ended));
 }
 
 #[test]
@@ -259,11 +260,12 @@ fn nearly_every_tick_of_optimised_javascript_is_complete() {
     let recorded = stacks::cpu(&node(directory.path(), &script));
     let _map = PerfMap::of(&recorded.stdout);
     let truncated = stacks::truncated(&recorded.cpu);
-    let (ended, all) = (stacks::weight(truncated.iter().copied()), stacks::weight(&recorded.cpu));
-    println!("{ended} of {all} ns truncated:\n{}", stacks::some(truncated.iter().copied()));
-    assert!(all > 500_000_000 && ended * 20 <= all, "{ended} of {all} ns: {}", stacks::some(truncated));
-    let optimised = stacks::weight(recorded.cpu.iter().filter(|stack| is_hot(stack, '*')));
-    assert!(optimised * 4 > all, "{optimised} of {all} ns below optimised code");
+    let (ended, all) = (stacks::count(truncated.iter().copied()), stacks::count(&recorded.cpu));
+    println!("{ended} of {all} ticks truncated:\n{}", stacks::some(truncated.iter().copied()));
+    assert!(stacks::weight(&recorded.cpu) > 500_000_000, "{}", stacks::some(&recorded.cpu));
+    assert!(ended * 20 <= all, "{ended} of {all} ticks: {}", stacks::some(truncated));
+    let optimised = stacks::count(recorded.cpu.iter().filter(|stack| is_hot(stack, '*')));
+    assert!(optimised * 4 > all, "{optimised} of {all} ticks below optimised code");
 }
 
 /// A CPython with trampolines: 3.12 or newer. Debian 12 has none and no package registry offers one, so this is the one test that depends on what is there; the
@@ -318,7 +320,7 @@ fn functions_of_cpython_stand_in_their_places_between_those_of_the_interpreter()
     let recorded = stacks::cpu(&[&python, "-X", "perf", "-c", &burning]);
     let _map = PerfMap::of(&recorded.stdout);
     let truncated = stacks::truncated(&recorded.cpu);
-    let (ended, all) = (stacks::weight(truncated.iter().copied()), stacks::weight(&recorded.cpu));
-    println!("{ended} of {all} ns truncated:\n{}", stacks::some(truncated.iter().copied()));
-    assert!(ended * 20 <= all, "{ended} of {all} ns: {}", stacks::some(truncated));
+    let (ended, all) = (stacks::count(truncated.iter().copied()), stacks::count(&recorded.cpu));
+    println!("{ended} of {all} ticks truncated:\n{}", stacks::some(truncated.iter().copied()));
+    assert!(ended * 20 <= all, "{ended} of {all} ticks: {}", stacks::some(truncated));
 }

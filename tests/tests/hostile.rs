@@ -1,11 +1,14 @@
 //! Programs that are hard on whoever lives inside them: they print and end as without the recorder, in every mode.
 
+#[path = "hostile/soak.rs"]
+mod soak;
+
 use profile_recorder_tests::{output, programs, run, scratch, text};
 
 fn assert_survived(case: &str) {
     let directory = scratch();
     let program = programs::compile_c("hostile", directory.path());
-    for mode in ["allocs", "heap", "cpu", "cpu,heap"] {
+    for mode in ["allocs", "heap", "cpu", "cpu,heap", "cpu,wall"] {
         let profile = directory.path().join("p.pb.gz");
         let mut arguments = vec!["record", "--quiet", "--mode", mode];
         if mode.contains("cpu") {

@@ -129,8 +129,11 @@ fn three_hundred_libraries_at_once_are_told_apart() {
     assert_bounded(&recorded, 300 * 5 + 100);
     // All are known before the first of them is called.
     for stack in stacks::with(&recorded.cpu, "enter") {
-        let [enter, inner] = in_library(stack).unwrap_or([&stack.frames[0]; 2]);
-        assert_eq!(enter.object.replace("copy", "inner_").replace(".so", ""), inner.name, "{}", stacks::some([stack]));
+        let frames = stack.from("enter").unwrap();
+        let inner_name = frames[0].object.replace("copy", "inner_").replace(".so", "");
+        assert!(inner_name.starts_with("inner_"), "{}", stacks::some([stack]));
+        // A tick can find `enter` before or after it calls the other.
+        assert!(frames.get(1).is_none_or(|inner| inner.name == inner_name), "{}", stacks::some([stack]));
     }
 }
 

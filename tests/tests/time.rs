@@ -1,7 +1,5 @@
 //! CPU profiles tell how much, and where.
 
-#[path = "time/carried.rs"]
-mod carried;
 #[path = "time/sessions.rs"]
 mod sessions;
 #[path = "time/spends.rs"]
@@ -10,6 +8,8 @@ mod spends;
 mod truth;
 #[path = "time/waits.rs"]
 mod waits;
+#[path = "time/watched.rs"]
+mod watched;
 
 use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
 

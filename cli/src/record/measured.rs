@@ -1,7 +1,7 @@
 //! The stores of all processes as one profile with names.
 
 use crate::args::Mode;
-use profile::store::Decoded;
+use profile::store::{Decoded, keep_blocked, rate_reached};
 use profile::{Profile, Symbols};
 use symbolize::{Detail, NameStyle, Options, short, symbolize};
 
@@ -10,6 +10,10 @@ use symbolize::{Detail, NameStyle, Options, short, symbolize};
 pub(super) enum Source {
     /// Samples of CPU time.
     Cpu,
+    /// Looks at every thread.
+    Wall,
+    /// Those that found the thread blocked.
+    OffCpu,
     /// Allocations, and which of them are live if that was followed.
     Allocs,
 }
@@ -19,6 +23,8 @@ impl Source {
     pub(super) const fn of(mode: Mode) -> Self {
         match mode {
             Mode::Cpu => Self::Cpu,
+            Mode::Wall => Self::Wall,
+            Mode::OffCpu => Self::OffCpu,
             Mode::Allocs | Mode::Heap => Self::Allocs,
         }
     }
@@ -45,11 +51,17 @@ impl Measured {
     ) -> (Self, Vec<String>) {
         let taken = stores.iter_mut().filter_map(|store| match source {
             Source::Cpu => store.cpu.take(),
+            // Both of these modes are made of it.
+            Source::Wall | Source::OffCpu => store.wall.clone(),
             Source::Allocs => store.allocs.take(),
         });
         let mut profile = Profile::merge(taken);
+        if source == Source::OffCpu {
+            keep_blocked(&mut profile);
+        }
         profile.sort();
         let (perf_map_pids, file_pids) = (profile.pids(), profile.pids());
+        profile.comments.extend(rate_reached(&profile));
         let options = Options { detail, perf_map_pids, file_pids, ..Options::default() };
         let found = symbolize(&profile, &options);
         profile.comments.extend(found.notes.iter().cloned());

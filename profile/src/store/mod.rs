@@ -1,8 +1,10 @@
 //! From the store that a recorded process writes to profiles.
 
+mod blocked;
 mod chosen;
 mod nodes;
 mod profiles;
+mod rate;
 mod syscalls;
 mod unsampled;
 
@@ -11,8 +13,10 @@ use crate::mapping::file_name;
 use layout::{FUNCTIONS, Function, HeaderFields, Live, Lost, ThreadFields, View, modes};
 use std::fmt;
 
+pub use blocked::keep_blocked;
 pub use chosen::chosen;
 pub use layout::BadStore as StoreError;
+pub use rate::rate_reached;
 pub use unsampled::{count_starts, settle};
 
 /// What the store of one process holds.

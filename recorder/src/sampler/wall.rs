@@ -20,11 +20,14 @@ use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Looks a second at threads that do not run.
 const IDLE_LOOKS_PER_SECOND: u64 = 2000;
 /// Looks without a change after which a thread does not run.
 const STILL: u32 = 4;
+/// How long the end of a session waits for them.
+const HANDLERS_TAKE: Duration = Duration::from_millis(2);
 
 /// What is known of a thread.
 struct Watched {
@@ -178,8 +181,7 @@ impl Watch {
     /// Looks a last time, so that each thread's values sum to the elapsed time.
     pub(crate) fn stop(mut self, tree: &mut Tree) {
         self.look(true);
-        // Handlers that were just signalled need a moment; what they do not take is counted here.
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        wait_for_handlers();
         handler::arm_wall(false);
         handler::expect_bare_signals(false);
         for (tid, watched) in &mut self.threads {
@@ -207,6 +209,19 @@ fn states() -> HashMap<u32, &'static ThreadState> {
         states.insert(state.tid(), state);
     });
     states
+}
+
+/// Handlers that were just signalled need a moment. What they do not take is not theirs.
+fn wait_for_handlers() {
+    let begun = Instant::now();
+    let mut are_asked = true;
+    while are_asked && begun.elapsed() < HANDLERS_TAKE {
+        are_asked = false;
+        thread::each(|state| are_asked |= state.pending_wall_ns.load(Ordering::Acquire) != 0);
+        if are_asked {
+            std::thread::sleep(HANDLERS_TAKE / 20);
+        }
+    }
 }
 
 /// Asks a running thread for its stack. False if it has no state to keep the elapsed time in.

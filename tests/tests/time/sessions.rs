@@ -1,7 +1,7 @@
 //! Sessions of several clients, and sessions that end before their time.
 
-use super::carried::{Carried, headers};
 use super::truth::below;
+use profile_recorder_tests::carried::{Carried, headers};
 use profile_recorder_tests::pprof;
 use std::time::Duration;
 

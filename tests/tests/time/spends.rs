@@ -1,14 +1,13 @@
 //! CPU time and elapsed time are what the kernel's clocks say, for programs that are hard to sample. (`benches/accuracy` has the table; here the tolerances are wide.)
 
-use super::carried::spends;
-use super::truth::{Truth, below, by_label};
+use super::truth::{Truth, below, by_label, spends};
 use profile_recorder_tests::{build, folded, output, pprof, run, scratch, text};
 use std::path::Path;
 
-/// Records `victim-spends` from its start; what it says.
-fn recorded(arguments: &[&str], hz: &str, profile: &Path) -> Truth {
+/// Records `victim-spends` from its start in these modes; what it says.
+pub(super) fn recorded(arguments: &[&str], modes: &str, hz: &str, profile: &Path) -> Truth {
     let program = build("profile-recorder-tests", "victim-spends");
-    let mut record = vec!["record", "--quiet", "--mode", "cpu", "--hz", hz, "-o", profile.to_str().unwrap(), "--"];
+    let mut record = vec!["record", "--quiet", "--mode", modes, "--hz", hz, "-o", profile.to_str().unwrap(), "--"];
     record.push(program.to_str().unwrap());
     record.extend(arguments);
     let recorded = output(&mut run(&record));
@@ -32,7 +31,7 @@ fn the_sum_is_the_process_time_whatever_the_rate_and_the_work() {
         (&["blocked"], "99"),
         (&["moment", "3000000"], "1"),
     ] {
-        let truth = recorded(arguments, hz, &profile);
+        let truth = recorded(arguments, "cpu", hz, &profile);
         assert_near(pprof::total(&profile, "cpu") as f64, truth.process(), 0.01, &format!("{arguments:?} at {hz} Hz"));
     }
 }
@@ -41,11 +40,11 @@ fn the_sum_is_the_process_time_whatever_the_rate_and_the_work() {
 fn what_no_tick_fell_into_is_shown_as_unsampled() {
     let directory = scratch();
     let profile = directory.path().join("p.folded");
-    let truth = recorded(&["blocked"], "99", &profile);
+    let truth = recorded(&["blocked"], "cpu", "99", &profile);
     let (unsampled, all) = (folded::sum(&profile, "[unsampled]") as f64, folded::sum(&profile, "") as f64);
     assert!(unsampled > 250e6 && unsampled <= all, "of the thread that blocks the signal: {unsampled}");
     assert_near(all, truth.process(), 0.01, "all of it");
-    recorded(&["moment", "1000000"], "1", &profile);
+    recorded(&["moment", "1000000"], "cpu", "1", &profile);
     assert!(folded::sum(&profile, "[unsampled]") > 0, "a process shorter than a period");
 }
 
@@ -54,7 +53,7 @@ fn functions_have_their_shares_at_any_depth() {
     let directory = scratch();
     let profile = directory.path().join("p.pb.gz");
     for (depth, hz) in [("50", "250"), ("150", "99")] {
-        let truth = recorded(&["split", depth], hz, &profile);
+        let truth = recorded(&["split", depth], "cpu", hz, &profile);
         let functions = truth.all("function");
         let whole: f64 = functions.iter().map(|(_, nanos)| nanos).sum();
         for (name, nanos) in functions {

@@ -1,8 +1,9 @@
 //! What a victim says of itself, and what a profile says of it.
 
+use profile_recorder_tests::carried::{Carried, headers};
 use profile_recorder_tests::pprof;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Lines `KIND NAME NANOSECONDS` of `victim-spends`.
 pub(super) struct Truth(BTreeMap<(String, String), f64>);
@@ -52,4 +53,33 @@ pub(super) fn below(profile: &Path, column: &str, name: &str) -> f64 {
     );
     let of = |line: &str| line.split_whitespace().nth(3)?.strip_suffix("ns")?.parse::<f64>().ok();
     top.lines().filter(|line| line.trim_end().ends_with(name)).filter_map(of).sum()
+}
+
+/// Runs `victim-spends` during one session of a mode; what it says, and the profile.
+///
+/// The work takes as long as the machine lets it take. A session that ended before it is done again, longer.
+pub(super) fn spends(arguments: &str, before: &str, query: &str) -> (Truth, PathBuf, Carried) {
+    for seconds in [4, 12, 40] {
+        let mut carried = Carried::start("victim-spends", arguments, before);
+        let (ask, profile) = carried.ask(&format!("{query}&seconds={seconds}"), "p.pb.gz");
+        let begun = std::time::Instant::now();
+        // The session begins before the work.
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        carried.go();
+        let mut said = String::new();
+        loop {
+            let line = carried.line();
+            said.push_str(&line);
+            if line.starts_with("process") || line.is_empty() {
+                break;
+            }
+        }
+        let within = begun.elapsed() < std::time::Duration::from_secs(seconds);
+        let answer = headers(ask);
+        assert!(answer.contains("200 OK"), "{answer}");
+        if within {
+            return (Truth::of(&said), profile, carried);
+        }
+    }
+    panic!("the work took more than 40 seconds");
 }

@@ -1,6 +1,6 @@
 //! Waiting in system calls goes on as if nobody looked.
 
-use super::carried::{Carried, headers};
+use profile_recorder_tests::carried::{Carried, headers};
 use std::time::{Duration, Instant};
 
 /// What came of one call: waits, waits that ended with EINTR, early ones, and times that a handler changed errno.

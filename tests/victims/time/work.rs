@@ -165,6 +165,20 @@ fn idle(count: u64) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
+/// So many rounds of the same work on each of two threads, thirty frames deep. What the process uses is noted as `function busy`.
+fn busy(rounds: u64) {
+    let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+    threads(2, |_| {
+        deeper(30, &mut || {
+            let mut x = 1_u64;
+            for _ in 0..rounds * 100_000 {
+                x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+            }
+        });
+    });
+    note("function", "busy", clock(libc::CLOCK_PROCESS_CPUTIME_ID) - before);
+}
+
 /// Little but system calls.
 fn calls() {
     let (mut sums, mut buffer) = ([0; 2], vec![0_u8; 64 << 10]);
@@ -224,9 +238,11 @@ pub(crate) fn work(name: &str, number: Option<u64>) -> bool {
         "blocked" => blocked(),
         "sleepers" => sleepers(),
         "idle" => idle(number(1000)),
+        "busy" => busy(number(4000)),
         "calls" => calls(),
         "slower" => slower(number(0)),
         "crowd" => threads(16, |_| burns(number(100_000_000))),
+        "many" => threads(64, |_| burns(number(60_000_000))),
         "moment" => steady(number(1_000_000)),
         _ => return false,
     }

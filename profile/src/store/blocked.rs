@@ -1,10 +1,10 @@
 //! The part of a profile of elapsed time that blocked threads have: mode `offcpu`.
 
-use profile::{Label, Profile, SampleType};
+use crate::{Label, Profile, SampleType};
 use std::collections::HashSet;
 
-/// Keeps what blocked threads did, under the name of that mode's values.
-pub(crate) fn keep(profile: &mut Profile) {
+/// Keeps what blocked threads did of a profile of elapsed time, under the name of that mode's values: `off_cpu`.
+pub fn keep_blocked(profile: &mut Profile) {
     let blocked = Label::text("state", "off-cpu");
     profile.samples.retain_mut(|sample| {
         let is_blocked = sample.labels.contains(&blocked);
@@ -24,7 +24,7 @@ pub(crate) fn keep(profile: &mut Profile) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profile::{Frame, Sample};
+    use crate::{Frame, Sample};
 
     #[test]
     fn only_blocked_threads_are_kept_and_the_values_are_named_for_them() {
@@ -38,7 +38,7 @@ mod tests {
         add("poll", "off-cpu", 50);
         add("work", "on-cpu", 70);
         add("work", "runnable", 20);
-        keep(&mut profile);
+        keep_blocked(&mut profile);
         assert_eq!((profile.samples.len(), profile.total(1)), (1, 50));
         assert_eq!(profile.samples[0].labels, [Label::text("syscall", "poll")]);
         assert_eq!(profile.sample_types[1], SampleType::new("off_cpu", "nanoseconds"));

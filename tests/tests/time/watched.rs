@@ -1,0 +1,55 @@
+//! Elapsed time of programs that `profrec record` runs.
+
+use super::spends::recorded;
+use super::truth::{below, by_label};
+use profile_recorder_tests::{output, pprof, run, scratch, text};
+use std::path::Path;
+
+#[test]
+fn elapsed_time_is_recorded_from_the_first_to_the_last_moment() {
+    let directory = scratch();
+    let path = |name: &str| directory.path().join(name);
+    let truth = recorded(&["sleepers"], "wall,offcpu", "99", &path("p.pb.gz"));
+    let (wall, blocked) = (path("p.wall.pb.gz"), path("p.offcpu.pb.gz"));
+    let threads = by_label(&wall, "wall", "thread");
+    let lived = truth.all("lived");
+    assert_eq!(lived.len(), 66);
+    for (name, nanos) in lived {
+        let found = threads.get(name).copied().unwrap_or(0.0);
+        // A thread is found by the next look after it began, and was there until the last look before its end.
+        assert!((found - nanos).abs() < nanos * 0.02 + 60e6, "{name}: {found} of {nanos} ns");
+    }
+    let (_, elapsed) = truth.all("elapsed")[0];
+    let main = threads.get("victim-spends").copied().unwrap_or(0.0);
+    // The process begins before, and ends after, what it measures itself.
+    assert!(main > elapsed * 0.99 && main < elapsed + 500e6, "{main} of {elapsed} ns");
+
+    let states = by_label(&wall, "wall", "state");
+    assert_eq!(states.get("off-cpu").copied().unwrap_or(0.0), pprof::total(&blocked, "off_cpu") as f64, "{states:?}");
+    let on_cpu = states.get("on-cpu").copied().unwrap_or(0.0);
+    assert!((on_cpu - truth.process()).abs() < truth.process() * 0.2, "{on_cpu} of {} ns", truth.process());
+    let asleep = by_label(&blocked, "off_cpu", "syscall").get("clock_nanosleep").copied().unwrap_or(0.0);
+    assert!(asleep > 64.0 * 1.35e9, "64 threads slept a second and a half each: {asleep}");
+    let burned = below(&wall, "wall", "::burns");
+    assert!(burned > 1.8e9, "two threads burned a second each: {burned}");
+}
+
+/// Nanoseconds below a process's system calls of this name.
+fn waited(profile: &Path, call: &str) -> f64 {
+    by_label(profile, "wall", "syscall").get(call).copied().unwrap_or(0.0)
+}
+
+#[test]
+fn children_are_looked_at_as_their_parents_are() {
+    let directory = scratch();
+    let profile = directory.path().join("p.pb.gz");
+    let record = ["record", "--mode", "wall", "-o", profile.to_str().unwrap(), "--", "sh", "-c"];
+    let script = "sleep 0.4 & (sleep 0.2; sleep 0.1); wait; echo done; exit 7";
+    let recorded = output(&mut run(&[&record[..], &[script]].concat()));
+    assert_eq!((recorded.status.code(), text(&recorded.stdout).as_str()), (Some(7), "done\n"));
+    let (slept, waited) = (waited(&profile, "clock_nanosleep"), waited(&profile, "wait4"));
+    // The first moments of a process, until its agent looks, and the linker's before them are not seen.
+    assert!(slept > 0.66e9 && slept < 0.75e9, "three sleeps, 0.7 s together: {slept}");
+    assert!(waited > 0.6e9, "a shell waits for all of them, another for two: {waited}");
+    assert!(text(&recorded.stderr).contains("of elapsed time of all threads in "), "{}", text(&recorded.stderr));
+}
