@@ -1,4 +1,4 @@
-// A browser with the page in it. What goes wrong in the page is an error here.
+// A browser with the page in it. What goes wrong in the page is an error here; a request that is refused is not, the page tells of it.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -18,7 +18,7 @@ export async function withPage(name, scenario) {
   try {
     const page = await browser.newPage(), errors = [], requests = [];
     page.on('pageerror', error => errors.push(error.stack ?? String(error)));
-    page.on('console', message => { if (message.type() === 'error' && !/401/.test(message.text())) errors.push(message.text()); });
+    page.on('console', message => { if (message.type() === 'error' && !/^Failed to load resource/.test(message.text())) errors.push(message.text()); });
     page.on('request', request => requests.push(request.url()));
     const session = await browser.target().createCDPSession();
     await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: directory });

@@ -117,6 +117,9 @@ pub(super) async fn convert(bytes: Bytes, wanted: Wanted, turn: Turn) -> Result<
 }
 
 fn converted(bytes: &[u8], wanted: Wanted) -> Result<Answer, Problem> {
+    if bytes.is_empty() {
+        return Err(Problem::BadRequest("there is no profile in the request's body".to_owned()));
+    }
     let (profile, symbols) = decode::read(bytes, LIMITS)
         .map_err(|error| Problem::BadRequest(format!("cannot read this profile: {error}")))?;
     let options = Options { title: wanted.title, ..Options::default() };

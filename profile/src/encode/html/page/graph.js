@@ -24,7 +24,8 @@ class Graph {
   }
 
   show(view) {
-    Object.assign(this, { view, zoomed: view.root, selected: null, pointed: null });
+    Object.assign(this, { view, zoomed: view.root, selected: null });
+    this.point(null);
     this.layout();
     this.fit(MIN_HEIGHT);
     this.box.scrollTop = this.up ? this.box.scrollHeight : 0;
