@@ -17,6 +17,20 @@ use std::io;
 const SCHEMA: &str = "profile-recorder.page";
 const VERSION: u32 = 1;
 
+/// Pairs of profiles, base and head.
+#[derive(Serialize)]
+pub(super) struct Comparison<'a> {
+    schema: &'static str,
+    version: u32,
+    pairs: &'a [(Document<'a>, Document<'a>)],
+}
+
+impl<'a> Comparison<'a> {
+    pub(super) const fn new(pairs: &'a [(Document<'a>, Document<'a>)]) -> Self {
+        Self { schema: "profile-recorder.comparison", version: VERSION, pairs }
+    }
+}
+
 /// Everything that the page draws.
 #[derive(Serialize)]
 pub(super) struct Document<'a> {

@@ -4,6 +4,9 @@
 //! nothing of it be asked. Three use it: a file (the profile inside), a recorder's server and `profrec view` (no profile inside; it asks
 //! the process that served it). Names of functions are only ever the text of an element or of the canvas, never markup.
 //!
+//! The result of a comparison ([`encode_comparison`]) is the same page with pairs of profiles inside:
+//! `{"schema": "profile-recorder.comparison", "version": 1, "pairs": [[base, head], ...]}`, each side as below.
+//!
 //! # The data
 //!
 //! [`data`] writes what the page draws, as JSON. Where there are many numbers they are a column: LEB128 numbers, one after another, in
@@ -33,16 +36,32 @@ mod kind;
 mod places;
 mod rows;
 
-use super::svg;
-use crate::{Options, Profile, Symbols};
+use super::{one_line, svg};
+use crate::difference::Side;
+use crate::{Options, Profile, SampleType, Symbols};
+use serde::Serialize;
 use std::io::{self, Write};
 
-/// What may be loaded and asked by the page that [`page`] gives: an HTTP answer states it, too.
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; \
-     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The page's own script and style by their hashes, pictures that it draws, and nothing else.
+macro_rules! policy {
+    ($rest:literal) => {
+        concat!(
+            "default-src 'none'; script-src '",
+            env!("PAGE_SCRIPT_HASH"),
+            "'; style-src '",
+            env!("PAGE_STYLE_HASH"),
+            "'; img-src data: blob:; base-uri 'none'; form-action 'none'",
+            $rest
+        )
+    };
+}
 
+/// What the page that [`page`] gives may load and ask, for the header of an HTTP answer: besides what is in it, the process that served it.
+pub const CONTENT_SECURITY_POLICY: &str = policy!("; connect-src 'self'; frame-ancestors 'none'");
+/// The same within the page: browsers take the last part from a header alone.
+const POLICY_OF_PAGES: &str = policy!("; connect-src 'self'");
 /// What a file may load and ask: nothing.
-const POLICY_OF_FILES: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'";
+const POLICY_OF_FILES: &str = policy!("");
 
 /// What the page asks the process that served it for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +83,43 @@ impl Host {
 
 /// Writes the page with the profile inside.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    file(&svg::title(profile, options), "", &data::Document::new(profile, symbols, options)?, out)
+}
+
+/// Two profiles on one page.
+#[derive(Clone, Debug)]
+pub struct Compared<'a> {
+    /// What stands before `base` and `head` where one of several comparisons is chosen.
+    pub name: String,
+    /// What is compared with.
+    pub base: Side<'a>,
+    /// What is shown.
+    pub head: Side<'a>,
+    /// The column to show first.
+    pub shown: SampleType,
+}
+
+/// Writes the page with pairs of profiles inside, the first of which is compared. `report` stands above them, as markup: texts in it went through [`escape`].
+pub fn encode_comparison(title: &str, report: &str, pairs: &[Compared<'_>], out: &mut dyn Write) -> io::Result<()> {
+    let pairs = pairs.iter().map(|Compared { name, base, head, shown }| {
+        let (base_name, head_name) = (format!("{name}base"), format!("{name}head"));
+        Ok((document(*base, shown, base_name)?, document(*head, shown, head_name)?))
+    });
+    let pairs = pairs.collect::<io::Result<Vec<_>>>()?;
+    file(&one_line(title), report, &data::Comparison::new(&pairs), out)
+}
+
+fn document<'a>(side: Side<'a>, shown: &SampleType, title: String) -> io::Result<data::Document<'a>> {
+    let sample_type = side.profile.sample_types.iter().position(|t| t == shown);
+    data::Document::new(side.profile, side.symbols, &Options { sample_type, title: Some(title), ..Options::default() })
+}
+
+/// The page with data inside, below `report`.
+fn file(title: &str, report: &str, data: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
-    let title = svg::title(profile, options);
-    head(&mut out, "file", &title, POLICY_OF_FILES)?;
-    out.write_all(b"<script type=\"application/json\" id=\"data\">")?;
-    data(profile, symbols, options, &mut InScript(&mut out))?;
+    head(&mut out, "file", title, POLICY_OF_FILES)?;
+    write!(out, "<section id=\"report\">\n{report}</section>\n<script type=\"application/json\" id=\"data\">")?;
+    serde_json::to_writer(io::BufWriter::with_capacity(1 << 16, InScript(&mut out)), data)?;
     out.write_all(b"</script>\n")?;
     end(&mut out, "")?;
     out.flush()
@@ -85,8 +136,7 @@ pub fn data(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut d
 pub fn page(host: Host, help: &str) -> String {
     let mut page = Vec::new();
     // A vector takes everything.
-    let _ =
-        head(&mut page, host.name(), "Profile Recorder", CONTENT_SECURITY_POLICY).and_then(|()| end(&mut page, help));
+    let _ = head(&mut page, host.name(), "Profile Recorder", POLICY_OF_PAGES).and_then(|()| end(&mut page, help));
     String::from_utf8(page).unwrap_or_default()
 }
 
@@ -95,39 +145,18 @@ fn head(out: &mut dyn Write, host: &str, title: &str, policy: &str) -> io::Resul
         out,
         "<!doctype html>\n<html lang=\"en\" data-host=\"{host}\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-        // A browser takes this one from the header alone, and warns.
-        policy.strip_suffix("; frame-ancestors 'none'").unwrap_or(policy),
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n",
         escape(title),
-        include_str!("page/page.css"),
+        include_str!(concat!(env!("OUT_DIR"), "/page.css")),
     )
 }
 
 fn end(out: &mut dyn Write, help: &str) -> io::Result<()> {
     let body = include_str!("page/body.html");
     let (before, after) = body.split_once("<!-- help -->").unwrap_or((body, ""));
-    write!(out, "{before}{}{after}<script>\n'use strict';\n", escape(help))?;
-    for part in SCRIPTS {
-        out.write_all(part.as_bytes())?;
-    }
-    out.write_all(b"</script>\n</body>\n</html>\n")
+    let script = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
+    write!(out, "{before}{}{after}<script>{script}</script>\n</body>\n</html>\n", escape(help))
 }
-
-/// In one scope, in this order.
-const SCRIPTS: [&str; 12] = [
-    include_str!("page/numbers.js"),
-    include_str!("page/columns.js"),
-    include_str!("page/profile.js"),
-    include_str!("page/other.js"),
-    include_str!("page/side.js"),
-    include_str!("page/frames.js"),
-    include_str!("page/graph.js"),
-    include_str!("page/table.js"),
-    include_str!("page/sources.js"),
-    include_str!("page/record.js"),
-    include_str!("page/choices.js"),
-    include_str!("page/main.js"),
-];
 
 /// JSON within an element: a bracket, which only texts hold, could end it.
 struct InScript<'a>(&'a mut dyn Write);
@@ -148,7 +177,8 @@ impl Write for InScript<'_> {
     }
 }
 
-fn escape(text: &str) -> String {
+/// A text as markup.
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + text.len() / 4);
     for c in text.chars() {
         match c {

@@ -287,13 +287,13 @@ addEventListener('keydown', event => {
 async function begin() {
   const data = byId('data');
   if (data) {
-    const profile = Profile.ofPage(JSON.parse(data.textContent));
-    const source = sources.add({ name: profile.title, profile });
-    await show(source, null);
+    const inside = JSON.parse(data.textContent), pairs = inside.schema === 'profile-recorder.comparison' ? inside.pairs : [[null, inside]];
+    const added = pairs.map(pair => pair.map(document => document && sources.add({ name: document.title, document })));
+    if (added.length) await show(added[0][1], added[0][0]);
     return;
   }
-  const { process, modes, files = [], formats } = await (await ask('page/info')).json();
-  sources.formats = formats;
+  const { process = '', modes, files = [], formats } = await (await ask('page/info')).json();
+  Object.assign(sources, { formats, process });
   if (process) byId('title').textContent = process;
   if (modes) {
     new Recording(byId('record'), modes, async source => {

@@ -37,13 +37,13 @@ function askToken() {
 class Sources {
   /** `changed`: what to do when there is one more. */
   constructor(host, changed) {
-    Object.assign(this, { host, changed, list: [], formats: [] });
+    Object.assign(this, { host, changed, list: [], formats: [], process: '' });
   }
 
   add(source, inUse = []) {
     this.list.push(source);
     if (this.list.length > MOST_SOURCES) {
-      const oldest = this.list.findIndex(other => other !== source && !inUse.includes(other) && other.index === undefined);
+      const oldest = this.list.findIndex(other => other !== source && !inUse.includes(other) && other.bytes);
       if (oldest >= 0) this.list.splice(oldest, 1);
     }
     this.changed();
@@ -52,13 +52,13 @@ class Sources {
 
   /** What the process makes of a profile, in one of its formats or as `page`, which is this page's own. */
   async as(source, format) {
-    const title = encodeURIComponent(source.profile?.title ?? source.name);
+    const title = encodeURIComponent(source.profile?.title ?? [this.process, source.name].filter(Boolean).join(': '));
     const path = source.index === undefined ? `page/convert?format=${format}&title=${title}` : `page/file?index=${source.index}&format=${format}`;
     return (await ask(path, source.index === undefined ? { method: 'POST', body: source.bytes } : {})).blob();
   }
 
   async load(source) {
-    source.profile ??= Profile.ofPage(JSON.parse(await (await this.as(source, 'page')).text()));
+    source.profile ??= Profile.ofPage(source.document ?? JSON.parse(await (await this.as(source, 'page')).text()));
     return source.profile;
   }
 
