@@ -107,7 +107,9 @@ function sumOf(low, high) {
 
 function offerRespects() {
   const { profile } = state.head, all = respects(profile);
-  offer(byId('group'), [{ text: 'nothing', value: '' }, ...[...all.keys()].map(value => ({ text: value, value }))]);
+  // At first processes are told apart, as in all other formats.
+  const grouped = state.view || !all.has('process') ? byId('group').value : 'process';
+  offer(byId('group'), [{ text: 'nothing', value: '' }, ...[...all.keys()].map(value => ({ text: value, value }))], grouped);
   offer(byId('only'), [{ text: 'everything', value: '' }, ...[...all].map(([what, valueOf]) => ({
     text: what,
     within: divided(profile.groups, valueOf).map(([text]) => ({ text, value: JSON.stringify([what, text]) })),
