@@ -3,10 +3,12 @@
 mod convert;
 mod diff;
 mod sample;
+mod view;
 
 pub(crate) use convert::Convert;
 pub(crate) use diff::{Diff, DiffFormat};
 pub(crate) use sample::{Completions, List, Man, Sample};
+pub(crate) use view::View;
 
 use crate::error::Error;
 use crate::numbers;
@@ -29,6 +31,8 @@ pub(crate) enum Invocation {
     Convert(Convert),
     /// Compare two profiles.
     Diff(Box<Diff>),
+    /// Show profiles in a browser.
+    View(View),
     /// Ask a running recorder for a profile.
     Sample(Sample),
     /// Tell which recorders there are.
@@ -180,6 +184,9 @@ enum TypedCommand {
     /// Compare two profiles, or two sets of counters: what changed, where, and whether that is too much
     #[command(after_help = diff::EXAMPLES)]
     Diff(diff::TypedDiff),
+    /// Show profiles in a browser, and compare them
+    #[command(after_help = view::EXAMPLES)]
+    View(view::TypedView),
     /// Ask a program that carries the library for a profile, while it runs
     #[command(after_help = sample::SAMPLE_EXAMPLES)]
     Sample(sample::TypedSample),
@@ -304,6 +311,7 @@ impl TypedCommand {
         match self {
             Self::Record(typed) => typed.understand().map(Invocation::Record),
             Self::Convert(typed) => typed.understand().map(Invocation::Convert),
+            Self::View(typed) => typed.understand().map(Invocation::View),
             Self::Sample(typed) => typed.understand().map(Invocation::Sample),
             Self::List(list) => Ok(Invocation::List(list)),
             Self::Completions(completions) => Ok(Invocation::Completions(completions)),

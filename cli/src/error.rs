@@ -31,7 +31,7 @@ impl Error {
         say("error", &self.line);
     }
 
-    #[cfg(test)]
+    /// What it says.
     pub(crate) fn line(&self) -> &str {
         &self.line
     }

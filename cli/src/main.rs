@@ -21,6 +21,7 @@ mod status;
 mod store;
 mod summary;
 mod target;
+mod view;
 
 use args::Invocation;
 use ending::Ending;
@@ -31,6 +32,7 @@ fn main() {
         Ok(Invocation::Stat(options)) => stat::stat(&options),
         Ok(Invocation::Convert(options)) => convert::convert(&options),
         Ok(Invocation::Diff(options)) => diff::diff(&options),
+        Ok(Invocation::View(options)) => view::view(&options),
         Ok(Invocation::Sample(options)) => recorders::sample(&options),
         Ok(Invocation::List(options)) => recorders::list(&options),
         Ok(Invocation::Completions(options)) => manual::completions(&options),

@@ -1,6 +1,7 @@
 //! `profrec convert`: any readable format to any writable one, and names that are found later, elsewhere.
 
 mod support;
+mod view;
 
 use profile::decode::{self, Limits};
 use profile::{Format, Options, Profile, Symbols};

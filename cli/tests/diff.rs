@@ -133,7 +133,10 @@ fn every_format_says_the_same() {
     let svg = in_format("svg");
     assert!(svg.contains("<svg") && svg.contains("<title>parse (400 count"), "{svg}");
     let html = in_format("html");
-    assert!(html.contains("<h1 class=\"bad\">limit exceeded: samples +330") && html.contains("srcdoc="), "{html}");
+    assert!(
+        html.contains("<h2 class=\"bad\">limit exceeded: samples +330") && html.contains("profile-recorder.comparison"),
+        "{html}"
+    );
 }
 
 #[test]

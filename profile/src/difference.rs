@@ -14,6 +14,8 @@ pub use comparison::{Column, Comparison, Counts, FunctionChange, StackChange};
 pub use estimate::{Change, Status};
 pub use paths::Side;
 
+pub(crate) use canonical::canonical;
+
 use crate::import::{SameThread, Target};
 use crate::{Event, Profile};
 use rustc_hash::FxHashSet;

@@ -110,7 +110,7 @@ struct Builder<'a> {
 }
 
 /// Stands for a node that is not known.
-const NONE: NodeId = NodeId::MAX;
+pub(crate) const NONE: NodeId = NodeId::MAX;
 
 impl Tree {
     /// The stacks of every sample by name, each name passed through `escape` before it is compared with others.
@@ -120,6 +120,17 @@ impl Tree {
         before: impl Into<Before>,
         escape: fn(&str) -> Cow<'_, str>,
     ) -> Self {
+        Self::with_stacks(profile, symbols, before, escape).0
+    }
+
+    /// The same, with the node of each stack that a sample has or that lies below one; [`NONE`] for the others, and for those that are found only below
+    /// another start than the first sample's.
+    pub(crate) fn with_stacks(
+        profile: &Profile,
+        symbols: &Symbols,
+        before: impl Into<Before>,
+        escape: fn(&str) -> Cow<'_, str>,
+    ) -> (Self, Vec<NodeId>) {
         let before = before.into();
         let root = Node { parent: 0, name: 0 };
         let tree = Self { names: vec![String::new()], nodes: vec![root], of_sample: Vec::new() };
@@ -148,7 +159,7 @@ impl Tree {
             let node = builder.node(start, sample.stack);
             builder.tree.of_sample.push(node);
         }
-        builder.tree
+        (builder.tree, builder.of_stack)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,6 +1,7 @@
 //! `profrec convert` on the command line.
 
 use super::{Names, Symbols};
+use crate::convert::Naming;
 use crate::error::Error;
 use crate::outputs::OutputPath;
 use clap::Args;
@@ -14,12 +15,8 @@ pub(crate) struct Convert {
     pub(crate) input: PathBuf,
     /// Files to write, as they were named; at least one.
     pub(crate) outputs: Vec<OutputPath>,
-    /// Directories in which the recorded files and their debug information are looked for first.
-    pub(crate) symbol_dirs: Vec<PathBuf>,
-    /// How much to find out about addresses that have no names.
-    pub(crate) detail: symbolize::Detail,
-    /// How names are shown.
-    pub(crate) names: symbolize::NameStyle,
+    /// How names are found and shown.
+    pub(crate) naming: Naming,
     /// Title of flame graphs and pages.
     pub(crate) title: Option<String>,
     /// Say nothing unless something goes wrong.
@@ -45,6 +42,19 @@ pub(super) struct TypedConvert {
     /// Write the profile here, in the format of the extension; can be given several times
     #[arg(short, long = "output", value_name = "FILE", required = true, value_parser = OsStringValueParser::new().try_map(OutputPath::new))]
     outputs: Vec<OutputPath>,
+    #[command(flatten)]
+    naming: TypedNaming,
+    /// Title of flame graphs and pages [default: the recorded program's name]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What both commands that read profiles are told of names.
+#[derive(Debug, Args)]
+pub(super) struct TypedNaming {
     /// Look here for the recorded files and their debug information, before /usr/lib/debug; can be given several times
     #[arg(long = "symbols", value_name = "DIR")]
     symbol_dirs: Vec<PathBuf>,
@@ -54,12 +64,16 @@ pub(super) struct TypedConvert {
     /// How names are shown
     #[arg(long, value_name = "STYLE", value_enum, default_value = "full")]
     names: Names,
-    /// Title of flame graphs and pages [default: the recorded program's name]
-    #[arg(long, value_name = "TEXT")]
-    title: Option<String>,
-    /// Print nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
+}
+
+impl TypedNaming {
+    pub(super) fn understand(self) -> Result<Naming, Error> {
+        if let Some(missing) = self.symbol_dirs.iter().find(|directory| !directory.is_dir()) {
+            let missing = missing.display();
+            return Err(Error::usage(format!("'{missing}' for '--symbols <DIR>' is not a directory")));
+        }
+        Ok(Naming { symbol_dirs: self.symbol_dirs, detail: self.detail.into(), style: self.names.into() })
+    }
 }
 
 impl TypedConvert {
@@ -67,16 +81,10 @@ impl TypedConvert {
         if let Some(twice) = OutputPath::first_repeated(&self.outputs) {
             return Err(Error::usage(format!("'{twice}' is given twice as an output; name each file once")));
         }
-        if let Some(missing) = self.symbol_dirs.iter().find(|directory| !directory.is_dir()) {
-            let missing = missing.display();
-            return Err(Error::usage(format!("'{missing}' for '--symbols <DIR>' is not a directory")));
-        }
         Ok(Convert {
             input: self.input,
             outputs: self.outputs,
-            symbol_dirs: self.symbol_dirs,
-            detail: self.detail.into(),
-            names: self.names.into(),
+            naming: self.naming.understand()?,
             title: self.title,
             quiet: self.quiet,
         })

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// Reads a file of any readable format, or standard input if it is called `-`.
-pub(super) fn read(path: &Path) -> Result<(Profile, Symbols), Error> {
+pub(crate) fn read(path: &Path) -> Result<(Profile, Symbols), Error> {
     let limits = Limits::default();
     let cannot = |why: String| Error::failure(format!("cannot read '{}': {why}", path.display()));
     let bytes = bytes(path, limits).map_err(|e| cannot(reason(&e)))?;
@@ -18,15 +18,17 @@ pub(super) fn read(path: &Path) -> Result<(Profile, Symbols), Error> {
     if bytes.len() > limits.bytes {
         return Err(cannot(format!("it has more than {} MiB", limits.bytes >> 20)));
     }
-    decode::read(&bytes, limits).map_err(|error| {
-        let remedy = match error.kind() {
-            DecodeErrorKind::Corrupt => {
-                let readable: Vec<&str> = Readable::ALL.iter().map(|format| format.name()).collect();
-                format!("; readable formats are {}", readable.join(", "))
-            }
-            _ => String::new(),
-        };
-        cannot(format!("{error}{remedy}"))
+    decode(&bytes, limits).map_err(cannot)
+}
+
+/// Reads bytes of any readable format; an error says which these are.
+pub(crate) fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), String> {
+    decode::read(bytes, limits).map_err(|error| match error.kind() {
+        DecodeErrorKind::Corrupt => {
+            let readable: Vec<&str> = Readable::ALL.iter().map(|format| format.name()).collect();
+            format!("{error}; readable formats are {}", readable.join(", "))
+        }
+        _ => error.to_string(),
     })
 }
 

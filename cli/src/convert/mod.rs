@@ -1,33 +1,35 @@
 //! `profrec convert`: a profile of any readable format in any writable one, with names for the addresses that have none.
 
-mod input;
+pub(crate) mod input;
 
 use crate::args::Convert;
 use crate::ending::Ending;
 use crate::error::{Error, warn};
 use crate::outputs;
 use crate::summary;
-use profile::Options;
-use symbolize::NameStyle;
+use profile::{Options, Profile, Symbols};
+use std::path::PathBuf;
+use symbolize::{Detail, NameStyle};
+
+/// How names are found and shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Naming {
+    /// Directories in which the recorded files and their debug information are looked for first.
+    pub(crate) symbol_dirs: Vec<PathBuf>,
+    /// How much to find out about addresses that have no names.
+    pub(crate) detail: Detail,
+    /// How names are shown.
+    pub(crate) style: NameStyle,
+}
 
 /// Does all of it.
 pub(crate) fn convert(convert: &Convert) -> Result<Ending, Error> {
-    let (profile, symbols) = input::read(&convert.input)?;
+    let read = input::read(&convert.input)?;
     // Before the long work, so that a name that cannot be written is told at once.
     let outputs = outputs::open_each(&convert.outputs)?;
-    let mut options = symbolize::Options { detail: convert.detail, ..symbolize::Options::default() };
-    options.debug_dirs.splice(0..0, convert.symbol_dirs.iter().cloned());
-    let (mut profile, symbols) = symbolize::adopt(profile, symbols, &options);
-    let found = symbolize::complete(&profile, symbols, &options);
-    if let (false, Some(note)) = (convert.quiet, crate::record::one_note(&found.notes)) {
+    let (profile, symbols, note) = named(read, &convert.naming);
+    if let (false, Some(note)) = (convert.quiet, note) {
         warn(note);
-    }
-    let mut symbols = found.symbols;
-    // What was noted when it was recorded is not noted twice.
-    let new: Vec<String> = found.notes.into_iter().filter(|note| !profile.comments.contains(note)).collect();
-    profile.comments.extend(new);
-    if convert.names == NameStyle::Short {
-        (profile, symbols) = symbolize::short(&profile, &symbols);
     }
     let options = Options { title: convert.title.clone(), ..Options::default() };
     let (mut written, mut failed) = (Vec::new(), false);
@@ -50,4 +52,21 @@ pub(crate) fn convert(convert: &Convert) -> Result<Ending, Error> {
     }
     let ending = Ending::Code(0);
     Ok(if failed { ending.but_failed() } else { ending })
+}
+
+/// A profile with names for the addresses that had none, and what a user should know of those that have none still.
+pub(crate) fn named((profile, symbols): (Profile, Symbols), naming: &Naming) -> (Profile, Symbols, Option<String>) {
+    let mut options = symbolize::Options { detail: naming.detail, ..symbolize::Options::default() };
+    options.debug_dirs.splice(0..0, naming.symbol_dirs.iter().cloned());
+    let (mut profile, symbols) = symbolize::adopt(profile, symbols, &options);
+    let found = symbolize::complete(&profile, symbols, &options);
+    let note = crate::record::one_note(&found.notes);
+    let mut symbols = found.symbols;
+    // What was noted when it was recorded is not noted twice.
+    let new: Vec<String> = found.notes.into_iter().filter(|note| !profile.comments.contains(note)).collect();
+    profile.comments.extend(new);
+    if naming.style == NameStyle::Short {
+        (profile, symbols) = symbolize::short(&profile, &symbols);
+    }
+    (profile, symbols, note)
 }

@@ -1,9 +1,10 @@
-//! The report as a picture, and as a page that needs nothing else.
+//! The report as a picture, and as a part of the flame graph page.
 
 use super::judge::Severity;
 use super::lists;
 use super::report::{Case, Report, percent, signed};
 use crate::numbers::with_commas;
+use profile::encode::html::{self, Compared, escape};
 use std::io::{self, Write};
 
 /// Stacks and functions of each case.
@@ -23,36 +24,45 @@ fn title(report: &Report<'_>, case: &Case<'_>) -> String {
     if report.cases.len() == 1 && case.name == "profile" { "base and head".to_owned() } else { case.name.clone() }
 }
 
-/// Writes the page.
+/// Writes the flame graph page with both sides of every case in it, below the report.
 pub(super) fn write_html(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut told = Vec::new();
+    tell(report, &mut told)?;
+    let prefix = |case: &Case<'_>| if report.cases.len() > 1 { format!("{}: ", case.name) } else { String::new() };
+    let compared = report.cases.iter().filter_map(|case| {
+        let comparison = &case.blame.as_ref()?.comparison;
+        let column = comparison.columns().get(case.blame.as_ref()?.column)?;
+        let (base, head) = comparison.sides();
+        Some(Compared { name: prefix(case), base, head, shown: column.sample_type.clone() })
+    });
+    let compared: Vec<Compared<'_>> = compared.collect();
+    html::encode_comparison(&report.verdict(), &String::from_utf8_lossy(&told), &compared, out)
+}
+
+/// The report as a part of the page.
+fn tell(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let state = match report.severity() {
         Severity::Exceeded => "bad",
         Severity::Warned | Severity::Noise => "odd",
         Severity::Within => "good",
     };
-    let verdict = escaped(&report.verdict());
-    writeln!(out, "{HEAD}<title>{verdict}</title>\n<style>\n{}</style>\n</head>\n<body>", include_str!("page.css"))?;
-    writeln!(out, "<h1 class=\"{state}\">{verdict}</h1>")?;
+    writeln!(out, "<h2 class=\"{state}\">{}</h2>", escape(&report.verdict()))?;
     if !report.warnings().is_empty() {
         writeln!(out, "<ul class=\"warnings\">")?;
         for warning in report.warnings() {
-            writeln!(out, "<li>{}</li>", escaped(warning))?;
+            writeln!(out, "<li>{}</li>", escape(warning))?;
         }
         writeln!(out, "</ul>")?;
     }
     for case in &report.cases {
         if report.cases.len() > 1 {
-            writeln!(out, "<h2>{}</h2>", escaped(&case.name))?;
+            writeln!(out, "<h3>{}</h3>", escape(&case.name))?;
         }
         metrics(report, case, out)?;
-        blame(report, case, out)?;
+        blame(case, out)?;
     }
-    writeln!(out, "</body>\n</html>")
+    Ok(())
 }
-
-const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-    <meta name=\"viewport\" content=\"width=device-width\">\n\
-    <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n";
 
 fn metrics(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
@@ -74,21 +84,21 @@ fn metrics(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Res
         writeln!(
             out,
             "<tr class=\"{state}\"><td>{}{}</td><td class=\"n\">{base}</td><td class=\"n\">{}</td><td class=\"n\">{delta}{width}</td><td class=\"n\">{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&metric.name),
+            escape(&metric.name),
             if metric.unit == "nanoseconds" { " (ns)" } else { "" },
             with_commas(change.head),
             percent(change),
-            escaped(&limits.join(", ")),
+            escape(&limits.join(", ")),
             judged.status()
         )?;
     }
     writeln!(out, "</tbody>\n</table>")
 }
 
-fn blame(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn blame(case: &Case<'_>, out: &mut dyn Write) -> io::Result<()> {
     let Some(blame) = &case.blame else { return Ok(()) };
     let here = std::env::current_dir().unwrap_or_default();
-    writeln!(out, "<h3>{}</h3>\n<p>{}</p>", escaped(&blame.metric), escaped(&lists::counts(blame)))?;
+    writeln!(out, "<h4>{}</h4>\n<p>{}</p>", escape(&blame.metric), escape(&lists::counts(blame)))?;
     for (number, stack) in blame.stacks.iter().take(LISTED).enumerate() {
         // The first is what a reader came for.
         let open = if number == 0 { " open" } else { "" };
@@ -98,12 +108,12 @@ fn blame(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Resul
             "<details{open}><summary><span class=\"n {state}\">{}</span> {} <code>{}</code> <small>{} to {}</small></summary>\n<ol>",
             signed(stack.change.delta()),
             stack.status.name(),
-            escaped(&lists::place(stack, &here)),
+            escape(&lists::place(stack, &here)),
             with_commas(stack.change.base),
             with_commas(stack.change.head)
         )?;
         for level in &stack.levels {
-            writeln!(out, "<li><code>{}</code></li>", escaped(&lists::level(level, &here)))?;
+            writeln!(out, "<li><code>{}</code></li>", escape(&lists::level(level, &here)))?;
         }
         writeln!(out, "</ol></details>")?;
     }
@@ -115,28 +125,10 @@ fn blame(report: &Report<'_>, case: &Case<'_>, out: &mut dyn Write) -> io::Resul
                 "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td><code>{}</code></td></tr>",
                 signed(function.own.delta()),
                 signed(function.total.delta()),
-                escaped(&lists::function(function))
+                escape(&lists::function(function))
             )?;
         }
         writeln!(out, "</tbody>\n</table>")?;
     }
-    let mut picture = Vec::new();
-    blame.comparison.write_svg(blame.column, &title(report, case), &mut picture)?;
-    let picture = String::from_utf8_lossy(&picture);
-    let picture = picture.find("<svg").map_or("", |start| &picture[start..]);
-    let height = picture.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("400");
-    // The graph's script notes its state in the address, which a frame like this one does not have.
-    let style = "body{margin:0;overflow:hidden}svg{display:block;width:100%}";
-    let document = format!(
-        "<!doctype html><meta charset=\"utf-8\"><script>history.replaceState=()=>{{}}</script><style>{style}</style>{picture}"
-    );
-    let document = document.replace('&', "&amp;").replace('\'', "&#39;");
-    writeln!(
-        out,
-        "<iframe title=\"Flame graph of the difference\" style=\"height:{height}px\" srcdoc='{document}'></iframe>"
-    )
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    Ok(())
 }

@@ -8,7 +8,7 @@ const CLONES: [&str; 8] = [".llvm.", ".cold", ".part.", ".isra.", ".constprop.",
 /// The name without hashes of the compiler, numbers of closures, marks of a function's parts, and addresses.
 ///
 /// Code without a name is its module alone: one build's addresses mean nothing in another.
-pub(super) fn canonical(name: &str) -> Cow<'_, str> {
+pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
     let cut = without_address(without_hash(without_clones(name)));
     if cut.contains('#') || cut.contains('[') { Cow::Owned(without_numbers(cut)) } else { Cow::Borrowed(cut) }
 }

@@ -106,6 +106,11 @@ impl<'a> Comparison<'a> {
         Self { base, head, columns, paths, rows, renamed }
     }
 
+    /// Base and head.
+    pub fn sides(&self) -> (Side<'a>, Side<'a>) {
+        (self.base, self.head)
+    }
+
     /// The columns that both profiles have, in the base's order.
     pub fn columns(&self) -> &[Column] {
         &self.columns

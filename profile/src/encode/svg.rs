@@ -8,33 +8,8 @@ use inferno::flamegraph::color::{BackgroundColor, BasicPalette, MultiPalette, Pa
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use std::io::{self, Write};
 
-/// Where a flame graph is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    /// By itself, with title and comments.
-    File(Growth),
-    /// On the page, next to others.
-    Page,
-}
-
-/// More frames than this make a page slow that shows several graphs.
-const MAX_FRAMES_ON_PAGE: usize = 2500;
-
-impl Style {
-    /// Share of the whole below which a frame is not drawn: at first a fraction of a pixel, more on a page with too many frames.
-    fn smallest_share(self, totals: &[i64]) -> f64 {
-        let whole = totals.first().copied().unwrap_or(0).max(1) as f64;
-        match self {
-            Self::File(_) => 0.000_1,
-            Self::Page if totals.len() <= MAX_FRAMES_ON_PAGE => 0.000_3,
-            Self::Page => {
-                let mut sorted = totals.to_vec();
-                let (_, smallest, _) = sorted.select_nth_unstable_by(MAX_FRAMES_ON_PAGE, |a, b| b.cmp(a));
-                (smallest.saturating_add(1) as f64 / whole).max(0.000_3)
-            }
-        }
-    }
-}
+/// Share of the whole below which a frame is not drawn: a fraction of a pixel.
+const SMALLEST_SHARE: f64 = 0.000_1;
 
 /// Writes the profile.
 ///
@@ -44,7 +19,7 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
     let column = options.column(profile)?;
     let tree = Tree::new(profile, symbols, Before::of(profile, options), folded_name);
     let tree = if options.reversed { tree.reversed() } else { tree };
-    draw(&tree, profile, column, &title(profile, options), Style::File(options.growth), out).map(drop)
+    draw(&tree, profile, column, &title(profile, options), options.growth, out)
 }
 
 /// The title asked for, or what is measured.
@@ -86,15 +61,15 @@ fn count_name(sample_type: &SampleType) -> String {
     }
 }
 
-/// Draws one column; returns the share of the whole below which frames are left out.
-pub(super) fn draw(
+/// Draws one column.
+fn draw(
     tree: &Tree,
     profile: &Profile,
     column: usize,
     title: &str,
-    style: Style,
+    growth: Growth,
     out: &mut dyn Write,
-) -> io::Result<f64> {
+) -> io::Result<()> {
     let fallback = SampleType::new("samples", "count");
     let sample_type = profile.sample_types.get(column).unwrap_or(&fallback);
     let mut own = tree.own_values(profile, column);
@@ -103,8 +78,7 @@ pub(super) fn draw(
     let halvings = halvings_to_fit(&own);
     own.iter_mut().for_each(|value| *value >>= halvings);
     let totals = tree.totals(&own);
-    let smallest_share = style.smallest_share(&totals);
-    fold_narrow(tree, &totals, &mut own, smallest_share);
+    fold_narrow(tree, &totals, &mut own, SMALLEST_SHARE);
 
     let mut options = flamegraph::Options::default();
     options.title = format!("{title}: {}", caption(sample_type));
@@ -112,12 +86,12 @@ pub(super) fn draw(
     if left_out != 0 {
         notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
     }
-    options.subtitle = (!notes.is_empty() && matches!(style, Style::File(_))).then(|| notes.join("; "));
-    options.direction = match style {
-        Style::File(Growth::Up) => Direction::Straight,
-        Style::File(Growth::Down) | Style::Page => Direction::Inverted,
+    options.subtitle = (!notes.is_empty()).then(|| notes.join("; "));
+    options.direction = match growth {
+        Growth::Up => Direction::Straight,
+        Growth::Down => Direction::Inverted,
     };
-    options.min_width = smallest_share * 100.0;
+    options.min_width = SMALLEST_SHARE * 100.0;
     options.count_name = count_name(sample_type);
     // Microseconds are what a person can read; the graph divides, so that no rounding adds up.
     let unit = if sample_type.unit == "nanoseconds" { 0.001 } else { 1.0 };
@@ -148,8 +122,7 @@ pub(super) fn draw(
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     flamegraph::from_lines(&mut options, lines.lines().rev(), &mut out)?;
-    out.flush()?;
-    Ok(smallest_share)
+    out.flush()
 }
 
 /// How often values must be halved so that their sum can be expressed.

@@ -5,6 +5,7 @@ mod support;
 
 mod firefox;
 mod operations;
+mod page;
 mod raw;
 mod read_back;
 mod readers;

@@ -13,6 +13,7 @@ mod listen;
 mod meter;
 mod metrics;
 mod order;
+mod page;
 mod pages;
 mod problem;
 mod query;

@@ -54,23 +54,10 @@ pub(super) fn index(counts: &Counts) -> String {
              <p>Parameters: <code>seconds</code>, <code>hz</code>, <code>mode</code> ({}), \
              <code>format</code> ({}), <code>interval</code> (bytes), <code>thread</code> (name, * and ? match), \
              <code>symbols</code> (full, names, none), <code>debug</code> (1, 2: text).</p>\n\
-             <p><a href=\"/metrics\">Counters of the recorder</a>.</p>\n",
+             <p><a href=\"/\">Flame graphs</a>, <a href=\"/metrics\">counters of the recorder</a>.</p>\n",
             std::process::id(),
             Mode::ALL.map(Mode::name).join(", "),
             profile::Format::ALL.map(profile::Format::name).join(", "),
-        ),
-    )
-}
-
-/// `/`.
-pub(super) fn start(url: &str) -> String {
-    page(
-        "Profile Recorder",
-        &format!(
-            "<p>Process {}. <a href=\"/debug/pprof/\">Profiles of this process</a>, \
-             <a href=\"/alloc/stats\">allocation counters</a>, <a href=\"/health\">health</a>.</p>\n<pre>{}</pre>\n",
-            std::process::id(),
-            escape(&help(url)),
         ),
     )
 }
@@ -94,10 +81,6 @@ pub(super) fn help(url: &str) -> String {
     )
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,10 +92,5 @@ mod tests {
         assert!(unix.contains("http://localhost/sample") && !unix.contains("go tool"), "{unix}");
         let tcp = help("http://127.0.0.1:7000");
         assert!(tcp.contains("go tool pprof 'http://127.0.0.1:7000/debug/pprof/profile"), "{tcp}");
-    }
-
-    #[test]
-    fn addresses_are_escaped_in_the_page() {
-        assert!(!start("unix:///tmp/<script>").contains("<script>"));
     }
 }

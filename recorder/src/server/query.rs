@@ -35,7 +35,7 @@ impl<'a> Query<'a> {
     }
 
     /// The value of a parameter; repeated ones must agree.
-    fn value(&self, name: &str) -> Result<Option<&str>, Problem> {
+    pub(super) fn value(&self, name: &str) -> Result<Option<&str>, Problem> {
         let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_ref());
         let first = values.next();
         match values.find(|value| Some(*value) != first) {
@@ -48,7 +48,7 @@ impl<'a> Query<'a> {
         self.read_or(name, |name, value| parse(value).map_err(|allowed| Problem::parameter(name, value, allowed.0)))
     }
 
-    fn read_or<T>(
+    pub(super) fn read_or<T>(
         &self,
         name: &str,
         parse: impl FnOnce(&str, &str) -> Result<T, Problem>,

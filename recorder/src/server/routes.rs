@@ -17,7 +17,7 @@ use super::problem::Problem;
 use super::query::Query;
 use super::recording::{self, Recording};
 use super::route::Route;
-use super::{metrics, pages, sample, stats};
+use super::{metrics, page, pages, sample, stats};
 use crate::log::log;
 use crate::mode::Mode;
 use crate::own;
@@ -42,6 +42,7 @@ pub(super) struct Service {
     offer: Offer,
     stop: watch::Receiver<bool>,
     meter: Meter,
+    converter: page::Converter,
 }
 
 /// What a server offers.
@@ -67,7 +68,7 @@ impl Service {
         offer: Offer,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        Self { recording, access, url, offer, stop, meter: Meter::new() }
+        Self { recording, access, url, offer, stop, meter: Meter::new(), converter: page::Converter::new() }
     }
 
     /// The wish that the server stop.
@@ -84,6 +85,8 @@ impl Service {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let answer = match self.access.check(&request) {
             Ok(()) => self.route(request).await,
+            // A browser cannot send the token before it has the page that asks for it; there is nothing in the page but that.
+            Err(Problem::Unauthorized) if page::is_asked_for(&request) => Ok(page::asking_for_token()),
             Err(problem) => Err(problem),
         };
         let answer = answer.unwrap_or_else(Problem::into_answer);
@@ -106,7 +109,16 @@ impl Service {
         }
         match path.as_str() {
             "/" if method == Method::POST => self.sample(request).await,
-            "/" => allow(&method, GET_POST).map(|()| answer::html(pages::start(&self.url))),
+            "/" => allow(&method, GET_POST).map(|()| page::start(&pages::help(&self.url))),
+            "/page/info" => allow(&method, GET).map(|()| answer::json(page::info(&self.offer.modes))),
+            "/page/convert" => {
+                allow(&method, POST)?;
+                let wanted = page::Wanted::of(&query)?;
+                // One at a time, its body included: what this takes of the application's memory is bounded.
+                let turn = self.converter.turn().await;
+                let body = body(request, page::MAX_BODY).await?;
+                page::convert(body, wanted, turn).await
+            }
             "/sample" | "/samples" => {
                 allow(&method, POST)?;
                 self.sample(request).await

@@ -1,171 +1,184 @@
-//! A page that needs nothing else: a flame graph for each sample type, a table of functions, and what was lost.
+//! A page that needs nothing else: an interactive flame graph, a table of functions, comparison with another profile, and what was lost.
 //!
-//! It loads nothing, and its content security policy lets it load nothing. The flame graphs are those of [`super::svg`], root on top,
-//! in frames of their own. Functions of allocations are told by who called the allocation function.
+//! The page is one file, with its style and its scripts inside; it asks nothing of any other place, and its content security policy would let
+//! nothing of it be asked. Three use it: a file (the profile inside), a recorder's server and `profrec view` (no profile inside; it asks
+//! the process that served it). Names of functions are only ever the text of an element or of the canvas, never markup.
+//!
+//! The result of a comparison ([`encode_comparison`]) is the same page with pairs of profiles inside:
+//! `{"schema": "profile-recorder.comparison", "version": 1, "pairs": [[base, head], ...]}`, each side as below.
+//!
+//! # The data
+//!
+//! [`data`] writes what the page draws, as JSON. Where there are many numbers they are a column: LEB128 numbers, one after another, in
+//! base64. Signed ones have their sign in the lowest bit.
+//!
+//! ```text
+//! {"schema": "profile-recorder.page", "version": 1, "title": "app", "about": "app (pid 7)", "start_unix_ns": ..., "duration_ns": ...,
+//!  "comments": ["..."], "columns": [{"kind": "cpu", "unit": "nanoseconds", "caption": "CPU time", "memory": false, "wide": false}], "first": 0,
+//!  "names": ["main", ...], "kinds": "00214...",             one of `kind::Kind` for each name
+//!  "module": column, "modules": ["", "app", ...],           file that has the function, for each name
+//!  "canonical": [[12, "app::parse"], ...],                  names that change from build to build, without what changes
+//!  "files": [...], "places": {"file": column, "line": column},    place i + 1
+//!  "sets": [[3, 9], ...],                                   set i + 1 + number of places: several places; a smaller one is that place; 0 is none
+//!  "frames": {"name": column, "set": column},
+//!  "nodes": {"climb": column, "frame": column},             the prefix tree in depth-first order, the root left out: node 1 and on
+//!  "threads": [{"pid": 7, "tid": 8, "name": "worker", "process": "app"}],
+//!  "groups": [{"thread": 0, "labels": [["route", "/"]], "rows": 120}],
+//!  "rows": {"node": column, "values": [signed column, ...]}}      of each group in turn, by node: node less that of the row before
+//! ```
+//!
+//! `climb` says how many levels lie between the node before and this one's parent: 0 for a child of the node before, 1 for its sibling. `wide` columns have sums
+//! beyond 2^53, which a reader must not keep in a double. Within version 1 members are only ever added.
 
-use super::svg::{self, Style};
-use super::{folded_name, one_line};
-use crate::named::{Prefix, Tree};
-use crate::top::{self, Leaf};
-use crate::{Options, Profile, Symbols};
-use rustc_hash::{FxHashMap, FxHashSet};
+mod column;
+mod data;
+mod kind;
+mod places;
+mod rows;
+
+use super::{one_line, svg};
+use crate::difference::Side;
+use crate::{Options, Profile, SampleType, Symbols};
 use serde::Serialize;
-use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Rows of the table that each column adds, by own value and again by total.
-const ROWS: usize = 300;
+/// The page's own script and style by their hashes, pictures that it draws, and nothing else.
+macro_rules! policy {
+    ($rest:literal) => {
+        concat!(
+            "default-src 'none'; script-src '",
+            env!("PAGE_SCRIPT_HASH"),
+            "'; style-src '",
+            env!("PAGE_STYLE_HASH"),
+            "'; img-src data: blob:; base-uri 'none'; form-action 'none'",
+            $rest
+        )
+    };
+}
 
-/// Writes the profile.
-pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let first = options.column(profile)?;
-    let title = svg::title(profile, options);
-    let mut out = io::BufWriter::with_capacity(1 << 16, out);
-    write!(
-        out,
-        "{HEAD}<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-        escape(&title),
-        include_str!("page.css")
-    )?;
-    writeln!(out, "<h1>{}</h1>\n<p id=\"about\"></p>", escape(&title))?;
-    if !profile.comments.is_empty() {
-        writeln!(out, "<ul id=\"comments\">")?;
-        for comment in &profile.comments {
-            writeln!(out, "<li>{}</li>", escape(&one_line(comment)))?;
+/// What the page that [`page`] gives may load and ask, for the header of an HTTP answer: besides what is in it, the process that served it.
+pub const CONTENT_SECURITY_POLICY: &str = policy!("; connect-src 'self'; frame-ancestors 'none'");
+/// The same within the page: browsers take the last part from a header alone.
+const POLICY_OF_PAGES: &str = policy!("; connect-src 'self'");
+/// What a file may load and ask: nothing.
+const POLICY_OF_FILES: &str = policy!("");
+
+/// What the page asks the process that served it for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// A recorder: it records, and converts what it is sent.
+    Recorder,
+    /// `profrec view`: it has files, and converts what it is sent.
+    Viewer,
+}
+
+impl Host {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Recorder => "recorder",
+            Self::Viewer => "viewer",
         }
-        writeln!(out, "</ul>")?;
     }
-    writeln!(out, "<nav role=\"tablist\" aria-label=\"Sample types\"></nav>")?;
-    let shares = graphs(profile, symbols, options, first, &title, &mut out)?;
-    out.write_all(TABLE.as_bytes())?;
-    let data = serde_json::to_string(&data(profile, symbols, first, &shares))?.replace('<', "\\u003c");
-    writeln!(out, "<script type=\"application/json\" id=\"data\">{data}</script>")?;
-    writeln!(out, "<script>\n{}</script>\n</body>\n</html>", include_str!("page.js"))?;
+}
+
+/// Writes the page with the profile inside.
+pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    file(&svg::title(profile, options), "", &data::Document::new(profile, symbols, options)?, out)
+}
+
+/// Two profiles on one page.
+#[derive(Clone, Debug)]
+pub struct Compared<'a> {
+    /// What stands before `base` and `head` where one of several comparisons is chosen.
+    pub name: String,
+    /// What is compared with.
+    pub base: Side<'a>,
+    /// What is shown.
+    pub head: Side<'a>,
+    /// The column to show first.
+    pub shown: SampleType,
+}
+
+/// Writes the page with pairs of profiles inside, the first of which is compared. `report` stands above them, as markup: texts in it went through [`escape`].
+pub fn encode_comparison(title: &str, report: &str, pairs: &[Compared<'_>], out: &mut dyn Write) -> io::Result<()> {
+    let pairs = pairs.iter().map(|Compared { name, base, head, shown }| {
+        let (base_name, head_name) = (format!("{name}base"), format!("{name}head"));
+        Ok((document(*base, shown, base_name)?, document(*head, shown, head_name)?))
+    });
+    let pairs = pairs.collect::<io::Result<Vec<_>>>()?;
+    file(&one_line(title), report, &data::Comparison::new(&pairs), out)
+}
+
+fn document<'a>(side: Side<'a>, shown: &SampleType, title: String) -> io::Result<data::Document<'a>> {
+    let sample_type = side.profile.sample_types.iter().position(|t| t == shown);
+    data::Document::new(side.profile, side.symbols, &Options { sample_type, title: Some(title), ..Options::default() })
+}
+
+/// The page with data inside, below `report`.
+fn file(title: &str, report: &str, data: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, out);
+    head(&mut out, "file", title, POLICY_OF_FILES)?;
+    write!(out, "<section id=\"report\">\n{report}</section>\n<script type=\"application/json\" id=\"data\">")?;
+    serde_json::to_writer(io::BufWriter::with_capacity(1 << 16, InScript(&mut out)), data)?;
+    out.write_all(b"</script>\n")?;
+    end(&mut out, "")?;
     out.flush()
 }
 
-const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-    <meta name=\"viewport\" content=\"width=device-width\">\n\
-    <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n";
+/// Writes what the page draws, as JSON.
+pub fn data(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, out);
+    serde_json::to_writer(&mut out, &data::Document::new(profile, symbols, options)?)?;
+    out.flush()
+}
 
-const TABLE: &str = "<p id=\"drawn\"></p>\n<input id=\"filter\" type=\"search\" placeholder=\"Filter functions\" aria-label=\"Filter functions\">\n\
-    <table>\n<thead><tr>\
-    <th colspan=\"2\" aria-sort=\"descending\"><button title=\"In the function itself\">Self</button></th>\
-    <th colspan=\"2\"><button title=\"In the function and what it called\">Total</button></th>\
-    <th>Function</th></tr></thead>\n<tbody></tbody>\n</table>\n<p id=\"more\"></p>\n\
-    <noscript><p>The table and the other sample types need scripts.</p></noscript>\n";
+/// The page without a profile. `help` is a text that it shows to those who ask from a terminal; nothing of the process is in the page but that.
+pub fn page(host: Host, help: &str) -> String {
+    let mut page = Vec::new();
+    // A vector takes everything.
+    let _ = head(&mut page, host.name(), "Profile Recorder", POLICY_OF_PAGES).and_then(|()| end(&mut page, help));
+    String::from_utf8(page).unwrap_or_default()
+}
 
-/// A frame for each column; only the first is loaded before it is asked for. Returns what each leaves out.
-fn graphs(
-    profile: &Profile,
-    symbols: &Symbols,
-    options: &Options,
-    first: usize,
-    title: &str,
-    out: &mut dyn Write,
-) -> io::Result<Vec<f64>> {
-    let mut shares = Vec::new();
-    let prefix = Prefix { process: profile.has_several_processes(), thread: options.thread_frames };
-    let tree = Tree::new(profile, symbols, prefix, folded_name);
-    for (column, sample_type) in profile.sample_types.iter().enumerate() {
-        let mut graph = Vec::new();
-        shares.push(svg::draw(&tree, profile, column, title, Style::Page, &mut graph)?);
-        let graph = String::from_utf8_lossy(&graph);
-        let graph = graph.find("<svg").map_or("", |start| &graph[start..]);
-        // Scrolling is the page's: the frame is as high as its contents.
-        let height = graph.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("400");
-        let (attribute, hidden) = if column == first { ("srcdoc", "") } else { ("data-graph", " hidden") };
-        let document = format!("{GRAPH_HEAD}<style>{}</style>{graph}", include_str!("graph.css"));
-        // Within single quotes only these two characters mean something else.
-        let document = document.replace('&', "&amp;").replace('\'', "&#39;");
-        let caption = escape(&svg::caption(sample_type));
-        writeln!(
-            out,
-            "<iframe title=\"Flame graph: {caption}\" style=\"height:{height}px\"{hidden} {attribute}='{document}'></iframe>"
-        )?;
+fn head(out: &mut dyn Write, host: &str, title: &str, policy: &str) -> io::Result<()> {
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\" data-host=\"{host}\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n",
+        escape(title),
+        include_str!(concat!(env!("OUT_DIR"), "/page.css")),
+    )
+}
+
+fn end(out: &mut dyn Write, help: &str) -> io::Result<()> {
+    let body = include_str!("page/body.html");
+    let (before, after) = body.split_once("<!-- help -->").unwrap_or((body, ""));
+    let script = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
+    write!(out, "{before}{}{after}<script>{script}</script>\n</body>\n</html>\n", escape(help))
+}
+
+/// JSON within an element: a bracket, which only texts hold, could end it.
+struct InScript<'a>(&'a mut dyn Write);
+
+impl Write for InScript<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (i, part) in bytes.split(|byte| *byte == b'<').enumerate() {
+            if i > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
     }
-    Ok(shares)
-}
 
-/// The graph's script notes its state in the address, which a frame like this one does not have.
-const GRAPH_HEAD: &str = "<!doctype html><meta charset=\"utf-8\"><script>history.replaceState=()=>{}</script>";
-
-#[derive(Serialize)]
-struct Data {
-    about: String,
-    start: i64,
-    duration: i64,
-    first: usize,
-    columns: Vec<Column>,
-    /// Name, own value of each column, total of each column.
-    functions: Vec<(String, Vec<i64>, Vec<i64>)>,
-}
-
-#[derive(Serialize)]
-struct Column {
-    caption: String,
-    unit: String,
-    total: i64,
-    /// Share of the total below which the flame graph leaves frames out.
-    not_drawn_below: f64,
-}
-
-fn data(profile: &Profile, symbols: &Symbols, first: usize, shares: &[f64]) -> Data {
-    let columns = profile.sample_types.iter().enumerate().map(|(column, sample_type)| Column {
-        caption: svg::caption(sample_type),
-        unit: sample_type.unit.to_string(),
-        total: profile.total(column),
-        not_drawn_below: shares[column],
-    });
-    Data {
-        about: about(profile),
-        start: profile.start_unix_ns,
-        duration: profile.duration_ns,
-        first,
-        columns: columns.collect(),
-        functions: functions(profile, symbols),
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
-fn about(profile: &Profile) -> String {
-    let pids = profile.pids();
-    match (&pids[..], profile.threads.first()) {
-        ([pid], Some(thread)) => format!("{} (pid {pid})", thread.process),
-        ([_, ..], _) => format!("{} processes", pids.len()),
-        _ => String::new(),
-    }
-}
-
-/// The functions that lead any column, with their values in all of them.
-fn functions(profile: &Profile, symbols: &Symbols) -> Vec<(String, Vec<i64>, Vec<i64>)> {
-    let tree = Tree::new(profile, symbols, Prefix::NONE, |name| Cow::Borrowed(name));
-    let mut columns: Vec<Vec<top::Function>> = (0..profile.sample_types.len())
-        .map(|column| {
-            let memory = profile.sample_types[column].is_memory();
-            top::of_tree(&tree, profile, column, if memory { Leaf::Caller } else { Leaf::Recorded })
-        })
-        .collect();
-    let mut names: FxHashSet<String> = FxHashSet::default();
-    for functions in &mut columns {
-        names.extend(functions.iter().take(ROWS).map(|f| f.name.clone()));
-        let mut by_total: Vec<&top::Function> = functions.iter().collect();
-        by_total.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.name.cmp(&b.name)));
-        names.extend(by_total.into_iter().take(ROWS).map(|f| f.name.clone()));
-    }
-    let mut names: Vec<String> = names.into_iter().collect();
-    names.sort_unstable();
-    let lookup: Vec<FxHashMap<&str, &top::Function>> =
-        columns.iter().map(|functions| functions.iter().map(|f| (f.name.as_str(), f)).collect()).collect();
-    let values = |name: &str, value: fn(&top::Function) -> i64| -> Vec<i64> {
-        lookup.iter().map(|column| column.get(name).map_or(0, |f| value(f))).collect()
-    };
-    names
-        .iter()
-        .map(|name| (one_line(name).into_owned(), values(name, |f| f.self_value), values(name, |f| f.total)))
-        .collect()
-}
-
-fn escape(text: &str) -> String {
+/// A text as markup.
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + text.len() / 4);
     for c in text.chars() {
         match c {

@@ -5,6 +5,7 @@ mod endpoints;
 mod fake;
 mod lifecycle;
 mod limits;
+mod page;
 mod routes;
 mod security;
 mod table;
