@@ -56,6 +56,33 @@ fn main() -> std::io::Result<()> {
     let mut unpacked = Vec::new();
     GzDecoder::new(&*packed).read_to_end(&mut unpacked)?;
     write("pprof", "unpacked", &unpacked)?;
+    for (target, encode) in [
+        (
+            "perf",
+            encode::perf::encode as fn(&Profile, &Symbols, &Options, &mut dyn std::io::Write) -> std::io::Result<()>,
+        ),
+        ("col", encode::col::encode),
+        ("raw", encode::raw::encode),
+    ] {
+        let mut bytes = Vec::new();
+        encode(&profile, &symbols, &Options::default(), &mut bytes)?;
+        write(target, "written", &bytes)?;
+    }
+    write(
+        "col",
+        "metadata",
+        b"# {\"metadata\": {\"profiling_mode\": \"cpu\"}, \"application_metadata\": [null, {\"exe\": \"/a\", \"n\": 3}]}\n1;c;java;appid: x;main;f_[k] 3\n",
+    )?;
+    write(
+        "perf",
+        "perf",
+        b"# note\nperf  12 [001] 100.5:  5 cycles:u: \n\t  1f operator new(unsigned long)+0x1f (/lib/a (deleted))\n  a.c:12\n\t 2f main (inlined)\n\n",
+    )?;
+    write(
+        "dhat",
+        "points",
+        br#"{"dhatFileVersion":2,"bklt":true,"cmd":"a","pid":7,"pps":[{"tb":9,"tbk":2,"eb":4,"ebk":1,"fs":[1,2]}],"ftbl":["[root]","0x10: f (a.c:3)","0x20: g (in /x)"]}"#,
+    )?;
     write("collapsed", "lines", b"# a comment\nmain;f;g 12\nmain;f 3\n\nmain;operator new(unsigned long) -1\n;; 7\n")
 }
 
