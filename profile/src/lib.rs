@@ -7,6 +7,7 @@
 
 mod aggregate;
 pub mod decode;
+mod dense;
 pub mod difference;
 pub mod encode;
 mod filter;

@@ -3,6 +3,7 @@
 pub mod col;
 pub mod collapsed;
 pub mod firefox;
+mod gzip;
 pub mod html;
 pub mod json;
 pub mod perf;
