@@ -69,6 +69,11 @@ pub fn dhat(data: &[u8]) {
     read(data, || decode::dhat::decode(data, LIMITS));
 }
 
+/// Files of heaptrack.
+pub fn heaptrack(data: &[u8]) {
+    read(data, || decode::heaptrack::decode(data, LIMITS));
+}
+
 /// Our own files: as they are, or with checksums that fit.
 pub fn raw(data: &[u8]) {
     let mut bytes = data.to_vec();

@@ -15,6 +15,7 @@ mod format;
 mod frame;
 mod glob;
 mod import;
+mod kind;
 mod mapping;
 mod merge;
 mod named;

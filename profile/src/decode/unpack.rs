@@ -9,6 +9,8 @@ use std::io::Read;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// What a frame of zstd may look back: what every decoder must know, and at most what zstd itself takes without being told to.
+const WINDOW: (usize, usize) = (8 << 20, 128 << 20);
 /// Deflate makes at most so many bytes of one.
 const MOST_OF_ONE: usize = 1032;
 
@@ -43,9 +45,10 @@ fn gunzip(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, DecodeError> {
 
 fn unzstd(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, DecodeError> {
     let damaged = |what: &dyn std::fmt::Display| DecodeError::corrupt(format!("damaged zstd data: {what}"));
+    let window = limits.bytes.clamp(WINDOW.0, WINDOW.1) as u64;
     let (mut rest, mut unpacked) = (bytes, Vec::new());
     while !rest.is_empty() && unpacked.len() <= limits.bytes {
-        let mut decoder = match StreamingDecoder::new(&mut rest) {
+        let mut decoder = match StreamingDecoder::new_with_max_window_size(&mut rest, window) {
             Ok(decoder) => decoder,
             Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
                 rest = rest.get(length as usize..).ok_or_else(|| damaged(&"a frame that is not there"))?;

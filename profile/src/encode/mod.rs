@@ -2,6 +2,7 @@
 
 pub mod col;
 pub mod collapsed;
+mod colors;
 pub mod firefox;
 mod gzip;
 pub mod html;

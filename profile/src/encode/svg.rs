@@ -1,10 +1,9 @@
 //! A flame graph: one SVG that zooms and searches by itself.
 
-use super::{Growth, collapsed, folded_name, one_line};
+use super::{Growth, collapsed, colors, folded_name, one_line};
 use crate::named::{Before, Tree};
-
 use crate::{Options, Profile, SampleType, Symbols};
-use inferno::flamegraph::color::{BackgroundColor, BasicPalette, MultiPalette, Palette};
+use inferno::flamegraph::color::{BackgroundColor, BasicPalette, MultiPalette, Palette, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use std::io::{self, Write};
 
@@ -39,12 +38,15 @@ impl Style {
 /// Writes the profile.
 ///
 /// With [`Options::reversed`] stacks begin at their leaf, so that what is expensive by itself is wide whoever called it.
-/// Negative sums, which a difference can have, have no width; they are left out and the subtitle says how much that was.
+/// Negative sums, which a difference can have, have no width; they are left out and the subtitle says how much that was. Colours tell whose code a function
+/// is: the program's, the language's library's, the C library's or the kernel's, the allocator's, an interpreter's. The subtitle has the legend.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let column = options.column(profile)?;
     let tree = Tree::new(profile, symbols, Before::of(profile, options), folded_name);
     let tree = if options.reversed { tree.reversed() } else { tree };
-    draw(&tree, profile, column, &title(profile, options), Style::File(options.growth), out).map(drop)
+    let (mut palette, legend) = colors::of(&tree, profile, symbols);
+    let colors = Some((&mut palette, legend.as_str()));
+    draw_colored(&tree, profile, column, &title(profile, options), Style::File(options.growth), colors, out).map(drop)
 }
 
 /// The title asked for, or what is measured.
@@ -95,6 +97,19 @@ pub(super) fn draw(
     style: Style,
     out: &mut dyn Write,
 ) -> io::Result<f64> {
+    draw_colored(tree, profile, column, title, style, None, out)
+}
+
+/// The same with colours by name, and what they mean.
+fn draw_colored(
+    tree: &Tree,
+    profile: &Profile,
+    column: usize,
+    title: &str,
+    style: Style,
+    colors: Option<(&mut PaletteMap, &str)>,
+    out: &mut dyn Write,
+) -> io::Result<f64> {
     let fallback = SampleType::new("samples", "count");
     let sample_type = profile.sample_types.get(column).unwrap_or(&fallback);
     let mut own = tree.own_values(profile, column);
@@ -111,6 +126,10 @@ pub(super) fn draw(
     let mut notes: Vec<String> = profile.comments.iter().take(3).map(|c| one_line(c).into_owned()).collect();
     if left_out != 0 {
         notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
+    }
+    if let Some((palette, legend)) = colors {
+        notes.push(legend.to_owned());
+        options.palette_map = Some(palette);
     }
     options.subtitle = (!notes.is_empty() && matches!(style, Style::File(_))).then(|| notes.join("; "));
     options.direction = match style {
