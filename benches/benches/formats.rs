@@ -1,26 +1,21 @@
 //! Formats out and in, a million samples over fifty thousand stacks: `cargo bench -p profile-recorder-benches --bench formats [-- --quick]`
 //!
-//! `-- FORMAT...` writes these alone. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
+//! Samples have threads: a third of them shares stack and thread with another, and none is merged before it is written. `-- FORMAT...` writes these alone. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
 
 extern crate profile as profile_recorder_profile;
 
 use inferno::collapse::Collapse;
 use inferno::collapse::perf::Folder;
 use profile::decode::{self, Limits};
+use profile::difference::{Comparison, Side};
 use profile::{Format, Options, Profile, SampleType, Symbols};
-use profile_recorder_benches::figures::{Rounds, is_quick};
+use profile_recorder_benches::figures::{Rounds, is_quick, processor_time};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 #[path = "../../profile/tests/support/mod.rs"]
 #[allow(missing_docs, reason = "shared with the tests of the crate")]
 mod support;
-
-/// Nanoseconds that this thread ran.
-fn processor_time() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc is mounted");
-    text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number of nanoseconds")
-}
 
 /// Milliseconds of processor time that the children took which were waited for.
 fn children_time() -> u64 {
@@ -42,8 +37,15 @@ fn measured<T>(rounds: usize, mut work: impl FnMut() -> T) -> (Rounds, T) {
     (all, last.expect("one round at least"))
 }
 
-fn line(name: &str, rounds: &Rounds, note: &str) {
+/// Prints a line, and returns the best round in milliseconds.
+fn line(name: &str, rounds: &Rounds, note: &str) -> f64 {
     println!("{name:<28} {:9.0} {:9.0}  {note}", rounds.best() / 1e6, rounds.median() / 1e6);
+    rounds.best() / 1e6
+}
+
+/// How much of another's time ours is.
+fn ratio(what: &str, ours: f64, theirs: f64) {
+    println!("{:<28} {:9.2}", what, ours / theirs);
 }
 
 fn main() {
@@ -56,18 +58,26 @@ fn main() {
     );
     println!("{:<28} {:>9} {:>9}", "processor time, ms", "best", "median");
     let chosen: Vec<Format> = std::env::args().filter_map(|name| Format::from_name(&name).ok()).collect();
-    let (pprof, collapsed) = written(&of, rounds, if chosen.is_empty() { &Format::ALL } else { &chosen });
-    if !chosen.is_empty() {
-        return;
+    let written = written(&of, rounds, if chosen.is_empty() { &Format::ALL } else { &chosen });
+    if chosen.is_empty() {
+        read(&written.collapsed, rounds);
+        operations(&of, rounds);
+        peers(&written, rounds);
     }
-    read(&collapsed, rounds);
-    operations(&of, rounds);
-    peers(&pprof, &collapsed, rounds);
 }
 
-/// Writes each format; returns pprof and collapsed stacks.
-fn written(of: &(Profile, Symbols), rounds: usize, formats: &[Format]) -> (Vec<u8>, Vec<u8>) {
-    let (mut pprof, mut collapsed) = (Vec::new(), Vec::new());
+/// What is compared with others: files, and milliseconds.
+#[derive(Default)]
+struct Written {
+    pprof: Vec<u8>,
+    collapsed: Vec<u8>,
+    pprof_both: f64,
+    svg: f64,
+}
+
+/// Writes each format, and reads back those that hold everything.
+fn written(of: &(Profile, Symbols), rounds: usize, formats: &[Format]) -> Written {
+    let mut written = Written::default();
     for format in formats.iter().copied() {
         // Two gigabytes of text.
         if format == Format::Perf && formats.len() > 1 && !is_quick() {
@@ -75,15 +85,16 @@ fn written(of: &(Profile, Symbols), rounds: usize, formats: &[Format]) -> (Vec<u
         }
         let (times, bytes) =
             measured(rounds, || support::encoded(|p, s, o, w| format.encode(p, s, o, w), of, &Options::default()));
-        line(&format!("write {format}"), &times, &format!("{} KiB", bytes.len() >> 10));
+        let took = line(&format!("write {format}"), &times, &format!("{} KiB", bytes.len() >> 10));
         match format {
             Format::Pprof => {
                 let (times, _) =
                     measured(rounds, || decode::pprof::decode(&bytes, Limits::default()).expect("our own"));
-                line("read pprof", &times, "");
-                pprof = bytes;
+                written.pprof_both = took + line("read pprof", &times, "");
+                written.pprof = bytes;
             }
-            Format::Collapsed => collapsed = bytes,
+            Format::Collapsed => written.collapsed = bytes,
+            Format::Svg => written.svg = took,
             Format::Raw => {
                 let (times, _) = measured(rounds, || decode::raw::decode(&bytes, Limits::default()).expect("our own"));
                 line("read raw", &times, "");
@@ -91,7 +102,7 @@ fn written(of: &(Profile, Symbols), rounds: usize, formats: &[Format]) -> (Vec<u
             _ => {}
         }
     }
-    (pprof, collapsed)
+    written
 }
 
 fn read(collapsed: &[u8], rounds: usize) {
@@ -105,22 +116,28 @@ fn operations(of: &(Profile, Symbols), rounds: usize) {
     let mut other = of.0.clone();
     other.samples.iter_mut().step_by(3).for_each(|sample| sample.values.iter_mut().for_each(|value| *value += 1));
     let (times, _) = measured(rounds, || Profile::difference(&other, &of.0));
-    line("difference", &times, "");
+    line("difference", &times, "two snapshots of one process");
+    let (times, _) = measured(rounds, || {
+        let side = |profile| Side { profile, symbols: &of.1 };
+        Comparison::new(side(&of.0), side(&other)).counts(1)
+    });
+    line("comparison", &times, "two builds, by the names of functions");
 }
 
 /// What others take for the like.
-fn peers(pprof: &[u8], collapsed: &[u8], rounds: usize) {
-    let text = std::str::from_utf8(collapsed).expect("text");
+fn peers(written: &Written, rounds: usize) {
+    let text = std::str::from_utf8(&written.collapsed).expect("text");
     let (times, _) = measured(rounds, || {
         let mut options = inferno::flamegraph::Options::default();
         let mut svg = Vec::new();
         inferno::flamegraph::from_lines(&mut options, text.lines(), &mut svg).map(|()| svg).expect("a flame graph")
     });
-    line("inferno: flame graph", &times, "from our collapsed stacks; ours is `write svg`");
+    let theirs = line("inferno: flame graph", &times, "from our collapsed stacks; ours is `write svg`");
+    ratio("  ours of theirs", written.svg, theirs);
     let small = support::large(20_000, 5000);
     let perf = support::encoded(profile::encode::perf::encode, &small, &Options::default());
     let (times, _) = measured(rounds, || decode::perf::decode(&perf, Limits::default()).expect("our own"));
-    line("read perf, 20,000 samples", &times, &format!("{} KiB", perf.len() >> 10));
+    let ours = line("read perf, 20,000 samples", &times, &format!("{} KiB", perf.len() >> 10));
     let (times, _) = measured(rounds, || {
         let mut folded = Vec::new();
         // One thread, as ours.
@@ -128,11 +145,12 @@ fn peers(pprof: &[u8], collapsed: &[u8], rounds: usize) {
         options.nthreads = 1;
         Folder::from(options).collapse(&perf[..], &mut folded).map(|()| folded).expect("perf's text")
     });
-    line("inferno: the same", &times, "without addresses, threads and times");
+    let theirs = line("inferno: the same", &times, "without addresses, threads and times");
+    ratio("  ours of theirs", ours, theirs);
     let Some(go) = go_pprof() else { return println!("go tool pprof is not installed") };
     let directory = tempfile::tempdir().expect("a scratch directory");
     let file = directory.path().join("profile.pb.gz");
-    std::fs::write(&file, pprof).expect("the scratch directory is writable");
+    std::fs::write(&file, &written.pprof).expect("the scratch directory is writable");
     let mut times = Rounds::default();
     for _ in 0..rounds.min(3) {
         let start = children_time();
@@ -142,7 +160,8 @@ fn peers(pprof: &[u8], collapsed: &[u8], rounds: usize) {
         assert!(status.is_ok_and(|status| status.success()), "go tool pprof reads our file");
         times.push((children_time() - start) as f64 * 1e6);
     }
-    line("go tool pprof -proto", &times, "reads and writes; ours is `read pprof` and `write pprof`");
+    let theirs = line("go tool pprof -proto", &times, "reads and writes; ours is `read pprof` and `write pprof`");
+    ratio("  ours of theirs", written.pprof_both, theirs);
 }
 
 fn go_pprof() -> Option<PathBuf> {

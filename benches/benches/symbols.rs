@@ -1,15 +1,14 @@
 //! Names, inlined frames and lines of large files: `cargo bench -p profile-recorder-benches --bench symbols [-- --quick] [FILE...]`
 //!
-//! Each file and each detail in a process of its own, whose peak of resident memory is what the work took. The first round counts: that is
+//! In processor time of the one thread that works. Each file and each detail in a process of its own, whose peak of resident memory is what the work took. The first round counts: that is
 //! what a person waits for. `kept` is what is resident when the C library has returned what it holds free: the names themselves, and whatever
 //! was not released.
 
 use object::{Object, ObjectSection, SectionKind};
 use profile::{AddressKind, Format, Frame, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks, Svma};
-use profile_recorder_benches::figures::is_quick;
+use profile_recorder_benches::figures::{is_quick, processor_time};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 use symbolize::{Detail, Options, symbolize};
 
 /// Says to a child of this program what to measure.
@@ -65,26 +64,26 @@ fn measure(file: &Path, detail: Detail, count: usize) {
 
     let before = resident_kib("VmRSS");
     reset_peak();
-    let start = Instant::now();
+    let start = processor_time();
     let found = symbolize(&profile, &Options { detail, ..Options::default() });
-    let symbols = start.elapsed();
+    let symbols = (processor_time() - start) as f64;
     let peak = resident_kib("VmHWM");
     // SAFETY: the C library's allocator is the one in use, and nothing is asked of it but to return free pages.
     unsafe { libc::malloc_trim(0) };
     let after = resident_kib("VmRSS");
-    let start = Instant::now();
+    let start = processor_time();
     let mut svg = Vec::new();
     Format::Svg.encode(&profile, &found.symbols, &profile::Options::default(), &mut svg).expect("memory is a file");
-    let drawn = start.elapsed();
+    let drawn = (processor_time() - start) as f64;
     let mib = |kib: u64| kib as f64 / 1024.0;
     let name = DETAILS.iter().find(|(_, known)| *known == detail).map_or("", |(name, _)| name);
     println!(
         "{:12.0} {:10.0} {count:10} {name:>7} {:11.1} {:11.2} {:9.1} {:9.1} {:9.1} {:6.1}% {}",
         size as f64 / 1048576.0,
         dwarf as f64 / 1048576.0,
-        symbols.as_secs_f64() * 1e3,
-        symbols.as_secs_f64() * 1e6 / count as f64,
-        drawn.as_secs_f64() * 1e3,
+        symbols / 1e6,
+        symbols / 1e3 / count as f64,
+        drawn / 1e6,
         mib(peak.saturating_sub(before)),
         mib(after.saturating_sub(before)),
         100.0 * found.symbols.len() as f64 / count as f64,

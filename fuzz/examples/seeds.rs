@@ -56,6 +56,38 @@ fn main() -> std::io::Result<()> {
     let mut unpacked = Vec::new();
     GzDecoder::new(&*packed).read_to_end(&mut unpacked)?;
     write("pprof", "unpacked", &unpacked)?;
+    for (target, encode) in [
+        (
+            "perf",
+            encode::perf::encode as fn(&Profile, &Symbols, &Options, &mut dyn std::io::Write) -> std::io::Result<()>,
+        ),
+        ("col", encode::col::encode),
+        ("raw", encode::raw::encode),
+    ] {
+        let mut bytes = Vec::new();
+        encode(&profile, &symbols, &Options::default(), &mut bytes)?;
+        write(target, "written", &bytes)?;
+    }
+    write(
+        "col",
+        "metadata",
+        b"# {\"metadata\": {\"profiling_mode\": \"cpu\"}, \"application_metadata\": [null, {\"exe\": \"/a\", \"n\": 3}]}\n1;c;java;appid: x;main;f_[k] 3\n",
+    )?;
+    write(
+        "perf",
+        "perf",
+        b"# note\nperf  12 [001] 100.5:  5 cycles:u: \n\t  1f operator new(unsigned long)+0x1f (/lib/a (deleted))\n  a.c:12\n\t 2f main (inlined)\n\n",
+    )?;
+    write(
+        "dhat",
+        "points",
+        br#"{"dhatFileVersion":2,"bklt":true,"cmd":"a","pid":7,"pps":[{"tb":9,"tbk":2,"eb":4,"ebk":1,"fs":[1,2]}],"ftbl":["[root]","0x10: f (a.c:3)","0x20: g (in /x)"]}"#,
+    )?;
+    write(
+        "heaptrack",
+        "events",
+        b"v 10400 3\nX ./a b\nI 1000 10\ns 4 main\ns 3 f g\ns 6 /bin/a\ni 10 3 1 0 c\ni 20 3 2 0 7 1 0 8\nt 1 0\nt 2 1\na 10 1\na 3 2\n+ 0\n+ 1\n- 1\nc 5\n- 0\nR 5\n",
+    )?;
     write("collapsed", "lines", b"# a comment\nmain;f;g 12\nmain;f 3\n\nmain;operator new(unsigned long) -1\n;; 7\n")
 }
 

@@ -54,6 +54,64 @@ pub fn collapsed(data: &[u8]) {
     assert!(overflows(&profile, 0) || again.total(0) == profile.total(0));
 }
 
+/// The text of `perf script`.
+pub fn perf(data: &[u8]) {
+    read(data, || decode::perf::decode(data, LIMITS));
+}
+
+/// gProfiler's stacks.
+pub fn col(data: &[u8]) {
+    read(data, || Ok((decode::col::decode(data, LIMITS)?, Symbols::new())));
+}
+
+/// JSON of DHAT.
+pub fn dhat(data: &[u8]) {
+    read(data, || decode::dhat::decode(data, LIMITS));
+}
+
+/// Files of heaptrack.
+pub fn heaptrack(data: &[u8]) {
+    read(data, || decode::heaptrack::decode(data, LIMITS));
+}
+
+/// Our own files: as they are, or with checksums that fit.
+pub fn raw(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    if data.len().is_multiple_of(2) {
+        mend(&mut bytes);
+    }
+    read(&bytes, || decode::raw::decode(&bytes, LIMITS));
+    let Ok(of) = decode::raw::decode(&bytes, LIMITS) else { return };
+    let mut written = Vec::new();
+    encode::raw::encode(&of.0, &of.1, &Options::default(), &mut written).expect("memory takes all");
+    let again = decode::raw::decode(&written, Limits::default()).expect("what was written can be read");
+    // Equal frames and stacks, which only a damaged file holds twice, are one there: their names may have been others'.
+    assert_eq!(again.0, of.0);
+}
+
+/// Makes the checksum of each chunk fit.
+fn mend(bytes: &mut [u8]) {
+    let mut at = 9;
+    while let Some(head) = bytes.get(at..at + 9) {
+        let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let Some(payload) = bytes.get(at + 9..).and_then(|rest| rest.get(..length)) else { return };
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&head[..1]);
+        hasher.update(payload);
+        let sum = hasher.finalize().to_le_bytes();
+        bytes[at + 5..at + 9].copy_from_slice(&sum);
+        at += 9 + length;
+    }
+}
+
+/// What holds for every decoder.
+fn read(data: &[u8], decode: impl Fn() -> Result<(Profile, Symbols), decode::DecodeError>) {
+    let decoded = at_most(memory(LIMITS.bytes), decode);
+    let Ok((profile, symbols)) = decoded else { return };
+    whole(&profile);
+    write_everything(&profile, &symbols, is_written(data));
+}
+
 /// Whether every index leads somewhere.
 fn whole(profile: &Profile) {
     let (stacks, threads) = (profile.stacks.len(), profile.threads.len());
@@ -90,7 +148,10 @@ fn write_everything(profile: &Profile, symbols: &Symbols, written_too: bool) {
         return;
     }
     let options = Options::default();
-    for encode in [encode::json::encode, encode::perf::encode, encode::collapsed::encode] {
+    for encode in [encode::json::encode, encode::perf::encode, encode::collapsed::encode, encode::col::encode] {
+        encode(profile, symbols, &options, &mut std::io::sink()).expect("nothing is refused");
+    }
+    for encode in [encode::raw::encode, encode::speedscope::encode, encode::firefox::encode] {
         encode(profile, symbols, &options, &mut std::io::sink()).expect("nothing is refused");
     }
     if profile.sample_types.is_empty() {

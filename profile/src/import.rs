@@ -1,6 +1,6 @@
 //! Bringing the contents of one profile into another.
 
-use crate::{Event, Frame, Label, Mapping, MappingId, Profile, Sample, StackId, Thread, ThreadId};
+use crate::{Event, Frame, Label, Mapping, MappingId, Profile, Sample, StackId, Stacks, Thread, ThreadId};
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
@@ -34,8 +34,15 @@ pub(crate) struct Target {
     same_thread: SameThread,
     mappings: FxHashMap<Mapping, MappingId>,
     threads: FxHashMap<ThreadKey, ThreadId>,
-    samples: FxHashMap<(StackId, Option<ThreadId>, Vec<Label>), usize>,
+    samples: FxHashMap<SampleKey, usize>,
+    /// Number of each set of labels, those of no labels 0.
+    label_sets: FxHashMap<Vec<Label>, u32>,
+    /// Where the next sample is found, if it comes in the same order as those before: snapshots of one process do.
+    next: usize,
 }
+
+/// What tells samples apart: stack, thread, labels.
+type SampleKey = (StackId, Option<ThreadId>, u32);
 
 /// Where the contents of a profile are found in the target.
 pub(crate) struct Imported {
@@ -58,6 +65,8 @@ impl Target {
             mappings: FxHashMap::default(),
             threads: FxHashMap::default(),
             samples: FxHashMap::default(),
+            label_sets: FxHashMap::default(),
+            next: 0,
         }
     }
 
@@ -90,12 +99,23 @@ impl Target {
             })
             .collect();
         let mut stacks = Vec::with_capacity(other.stacks.len());
+        let mut guess = Stacks::ROOT;
         for id in (0..other.stacks.len() as u32).map(StackId) {
-            stacks.push(match other.stacks.leaf_id(id) {
-                Some(leaf) => profile.stacks.push(stacks[other.stacks.parent(id).index()], frames[leaf.index()]),
+            let here = match other.stacks.leaf_id(id) {
+                Some(leaf) => {
+                    let parent = stacks[other.stacks.parent(id).index()];
+                    profile.stacks.push_guessed(parent, frames[leaf.index()], guess)
+                }
                 None => id,
-            });
+            };
+            stacks.push(here);
+            guess = StackId(here.0 + 1);
         }
+        if profile.samples.is_empty() {
+            profile.samples.reserve(other.samples.len());
+            self.samples.reserve(other.samples.len());
+        }
+        self.next = 0;
         Imported { threads, stacks }
     }
 
@@ -104,15 +124,33 @@ impl Target {
         let stack = imported.stacks[sample.stack.index()];
         let thread = sample.thread.map(|id| imported.threads[id.index()]);
         let samples = &mut self.profile.samples;
-        let index = *self.samples.entry((stack, thread, sample.labels.clone())).or_insert(samples.len());
-        if let Some(existing) = samples.get_mut(index) {
-            for (sum, value) in existing.values.iter_mut().zip(values) {
-                *sum = sum.saturating_add(value);
+        let is_same =
+            |other: &&mut Sample| (other.stack, other.thread) == (stack, thread) && other.labels == sample.labels;
+        if let Some(existing) = samples.get_mut(self.next).filter(is_same) {
+            add_values(existing, values);
+            self.next += 1;
+            return;
+        }
+        let labels = match self.label_sets.get(&sample.labels) {
+            _ if sample.labels.is_empty() => 0,
+            Some(known) => *known,
+            None => {
+                let id = self.label_sets.len() as u32 + 1;
+                self.label_sets.insert(sample.labels.clone(), id);
+                id
             }
-        } else {
-            samples.push(Sample { stack, thread, labels: sample.labels.clone(), values: values.collect() });
+        };
+        let index = *self.samples.entry((stack, thread, labels)).or_insert(samples.len());
+        self.next = index + 1;
+        match samples.get_mut(index) {
+            Some(existing) => add_values(existing, values),
+            None => samples.push(Sample { stack, thread, labels: sample.labels.clone(), values: values.collect() }),
         }
     }
+}
+
+fn add_values(sample: &mut Sample, values: impl Iterator<Item = i64>) {
+    sample.values.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.saturating_add(value));
 }
 
 fn intern<K: Hash + Eq, T: Clone, I: Copy>(

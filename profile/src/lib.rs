@@ -7,6 +7,7 @@
 
 mod aggregate;
 pub mod decode;
+mod dense;
 pub mod difference;
 pub mod encode;
 mod filter;
@@ -14,6 +15,7 @@ mod format;
 mod frame;
 mod glob;
 mod import;
+mod kind;
 mod mapping;
 mod merge;
 mod named;

@@ -1,6 +1,9 @@
 //! The stacks of a profile by name: what formats without addresses are made of.
 
-use crate::{FrameId, Label, LabelValue, Options, Profile, Sample, StackId, Stacks, Symbols, names};
+mod build;
+
+use crate::dense::Dense;
+use crate::{Label, LabelValue, Options, Profile, Sample, Symbols};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
@@ -22,6 +25,8 @@ pub(crate) struct Tree {
     nodes: Vec<Node>,
     /// The node of each sample.
     pub(crate) of_sample: Vec<NodeId>,
+    /// Whether the nodes are in the order of [`Tree::depth_first`].
+    is_in_order: bool,
 }
 
 /// Frames of process and thread that stand before those of the stack.
@@ -55,6 +60,11 @@ impl Before {
     pub(crate) fn of(profile: &Profile, options: &Options) -> Self {
         let process = profile.has_several_processes();
         Self::Frames { process, thread: options.thread_frames, labels: options.label_frames }
+    }
+
+    /// Whether nothing stands before any stack.
+    fn is_nothing(self) -> bool {
+        matches!(self, Self::Frames { process: false, thread: false, labels: false })
     }
 
     /// Whether samples of one thread can have different ones.
@@ -93,22 +103,6 @@ pub(crate) fn label_text(label: &Label) -> String {
     }
 }
 
-struct Builder<'a> {
-    profile: &'a Profile,
-    symbols: &'a Symbols,
-    escape: fn(&str) -> Cow<'_, str>,
-    tree: Tree,
-    name_ids: FxHashMap<String, u32>,
-    children: FxHashMap<(NodeId, u32), NodeId>,
-    /// Names of a frame, outermost first.
-    of_frame: FxHashMap<FrameId, Vec<u32>>,
-    /// Nodes of stacks, [`NONE`] if not known, below the start that most samples have: the first.
-    of_stack: Vec<NodeId>,
-    first_start: Option<NodeId>,
-    /// The same below other starts.
-    of_other: FxHashMap<(NodeId, StackId), NodeId>,
-}
-
 /// Stands for a node that is not known.
 pub(crate) const NONE: NodeId = NodeId::MAX;
 
@@ -120,46 +114,16 @@ impl Tree {
         before: impl Into<Before>,
         escape: fn(&str) -> Cow<'_, str>,
     ) -> Self {
-        Self::with_stacks(profile, symbols, before, escape).0
+        build::tree(profile, symbols, before.into(), escape)
     }
 
-    /// The same, with the node of each stack that a sample has or that lies below one; [`NONE`] for the others, and for those that are found only below
-    /// another start than the first sample's.
+    /// The same with nothing before the stacks, and the node of each stack that a sample has or that lies below one; [`NONE`] for the others.
     pub(crate) fn with_stacks(
         profile: &Profile,
         symbols: &Symbols,
-        before: impl Into<Before>,
         escape: fn(&str) -> Cow<'_, str>,
     ) -> (Self, Vec<NodeId>) {
-        let before = before.into();
-        let root = Node { parent: 0, name: 0 };
-        let tree = Self { names: vec![String::new()], nodes: vec![root], of_sample: Vec::new() };
-        let mut builder = Builder {
-            profile,
-            symbols,
-            escape,
-            tree,
-            name_ids: FxHashMap::default(),
-            children: FxHashMap::default(),
-            of_frame: FxHashMap::default(),
-            of_stack: vec![NONE; profile.stacks.len()],
-            first_start: None,
-            of_other: FxHashMap::default(),
-        };
-        builder.children.reserve(profile.stacks.len());
-        let mut prefixes = FxHashMap::default();
-        for sample in &profile.samples {
-            let labels: &[Label] = if before.follows_labels() { &sample.labels } else { &[] };
-            let start = *prefixes.entry((sample.thread, labels)).or_insert_with(|| {
-                before.names(profile, sample, escape).into_iter().fold(0, |node, name| {
-                    let name = builder.escaped_name(name);
-                    builder.child(node, name)
-                })
-            });
-            let node = builder.node(start, sample.stack);
-            builder.tree.of_sample.push(node);
-        }
-        (builder.tree, builder.of_stack)
+        build::tree_with_stacks(profile, symbols, escape)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -184,7 +148,8 @@ impl Tree {
 
     /// The same stacks from their leaves on: who called a function lies above it. What stood before the stacks comes last.
     pub(crate) fn reversed(&self) -> Self {
-        let mut reversed = Self { names: self.names.clone(), nodes: vec![self.nodes[0]], of_sample: Vec::new() };
+        let mut reversed =
+            Self { names: self.names.clone(), nodes: vec![self.nodes[0]], of_sample: Vec::new(), is_in_order: false };
         let mut children: FxHashMap<(NodeId, u32), NodeId> = FxHashMap::default();
         let mut of_node: FxHashMap<NodeId, NodeId> = FxHashMap::default();
         for of_sample in &self.of_sample {
@@ -208,11 +173,14 @@ impl Tree {
 
     /// What ends at each node, in one column of the profile.
     pub(crate) fn own_values(&self, profile: &Profile, column: usize) -> Vec<i64> {
-        let mut own = vec![0_i64; self.len()];
+        let ends = Dense::new(self.len(), self.of_sample.iter().copied());
+        let mut sums = vec![0_i64; ends.len()];
         for (sample, node) in profile.samples.iter().zip(&self.of_sample) {
-            let sum = &mut own[*node as usize];
+            let sum = &mut sums[ends.number(*node)];
             *sum = sum.saturating_add(sample.values.get(column).copied().unwrap_or(0));
         }
+        let mut own = vec![0; self.len()];
+        ends.ids().zip(sums).for_each(|(node, sum)| own[node as usize] = sum);
         own
     }
 
@@ -228,6 +196,15 @@ impl Tree {
 
     /// Every node but the root, each after its parent and before its later siblings, siblings by name; with its depth from 1.
     pub(crate) fn depth_first(&self) -> Vec<(NodeId, usize)> {
+        if self.is_in_order {
+            let mut ordered: Vec<(NodeId, usize)> = vec![(0, 0)];
+            ordered.reserve(self.len());
+            for (node, Node { parent, .. }) in self.nodes.iter().enumerate().skip(1) {
+                ordered.push((node as NodeId, ordered[*parent as usize].1 + 1));
+            }
+            ordered.remove(0);
+            return ordered;
+        }
         let mut by_name: Vec<u32> = (0..self.names.len() as u32).collect();
         by_name.sort_unstable_by_key(|name| &self.names[*name as usize]);
         let mut rank = vec![0_u32; self.names.len()];
@@ -258,71 +235,5 @@ impl Tree {
             pending.extend(children.iter().map(|child| (*child, depth + 1)));
         }
         ordered
-    }
-}
-
-impl Builder<'_> {
-    fn node(&mut self, start: NodeId, stack: StackId) -> NodeId {
-        if stack == Stacks::ROOT {
-            let name = self.name(NO_STACK);
-            return self.child(start, name);
-        }
-        // Leaf-most first: the part of the stack that is not known yet.
-        let mut unknown = Vec::new();
-        let mut at = stack;
-        let mut node = loop {
-            match self.known(start, at) {
-                Some(node) => break node,
-                None if at == Stacks::ROOT => break start,
-                None => unknown.push(at),
-            }
-            at = self.profile.stacks.parent(at);
-        };
-        for stack in unknown.into_iter().rev() {
-            let Some(frame) = self.profile.stacks.leaf_id(stack) else { continue };
-            if !self.of_frame.contains_key(&frame) {
-                let names = names::of(&self.profile.stacks.frames()[frame.index()], self.profile, self.symbols);
-                let ids = names.iter().rev().map(|name| self.name(name)).collect();
-                self.of_frame.insert(frame, ids);
-            }
-            for i in 0..self.of_frame[&frame].len() {
-                node = self.child(node, self.of_frame[&frame][i]);
-            }
-            if self.first_start == Some(start) {
-                self.of_stack[stack.index()] = node;
-            } else {
-                self.of_other.insert((start, stack), node);
-            }
-        }
-        node
-    }
-
-    fn known(&mut self, start: NodeId, stack: StackId) -> Option<NodeId> {
-        if *self.first_start.get_or_insert(start) == start {
-            return self.of_stack.get(stack.index()).copied().filter(|node| *node != NONE);
-        }
-        self.of_other.get(&(start, stack)).copied()
-    }
-
-    fn name(&mut self, name: &str) -> u32 {
-        self.escaped_name((self.escape)(name).into_owned())
-    }
-
-    fn escaped_name(&mut self, name: String) -> u32 {
-        if let Some(id) = self.name_ids.get(&name) {
-            return *id;
-        }
-        let id = self.tree.names.len() as u32;
-        self.tree.names.push(name.clone());
-        self.name_ids.insert(name, id);
-        id
-    }
-
-    fn child(&mut self, parent: NodeId, name: u32) -> NodeId {
-        let nodes = &mut self.tree.nodes;
-        *self.children.entry((parent, name)).or_insert_with(|| {
-            nodes.push(Node { parent, name });
-            nodes.len() as u32 - 1
-        })
     }
 }

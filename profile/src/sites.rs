@@ -76,14 +76,14 @@ pub(crate) fn is_named_after_allocation(name: &str) -> bool {
 }
 
 /// Libraries that come with the language.
-fn is_system_library(module: &str) -> bool {
+pub(crate) fn is_system_library(module: &str) -> bool {
     ["libc.so", "libc-", "libstdc++.so", "libc++.so", "libm.so", "libpthread", "ld-linux", "libgcc_s.so"]
         .iter()
         .any(|name| module.starts_with(name))
 }
 
 /// By its source file or, where that is not known, by its name.
-fn is_program(name: &str, file: Option<&str>) -> bool {
+pub(crate) fn is_program(name: &str, file: Option<&str>) -> bool {
     // The allocator's entry points have the line of `#[global_allocator]`.
     if name.contains("profile_recorder_alloc_hook")
         || ["profile_recorder::", "__rust", "__rg_"].iter().any(|prefix| name.starts_with(prefix))

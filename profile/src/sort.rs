@@ -85,14 +85,8 @@ impl Profile {
                 stack = self.stacks.parent(stack);
             }
         }
-        let old = std::mem::take(&mut self.stacks);
-        let mut stacks = vec![Stacks::ROOT; old.len()];
-        for id in (1..old.len() as u32).map(StackId).filter(|id| used[id.index()]) {
-            if let Some(frame) = old.frame(id) {
-                let frame = self.stacks.frame_id(frame.clone());
-                stacks[id.index()] = self.stacks.push(stacks[old.parent(id).index()], frame);
-            }
-        }
+        let (kept, stacks) = std::mem::take(&mut self.stacks).chosen(&used);
+        self.stacks = kept;
         let old_threads = std::mem::take(&mut self.threads);
         let mut threads: FxHashMap<ThreadId, ThreadId> = FxHashMap::default();
         let mut keep = |id: ThreadId| {

@@ -31,12 +31,29 @@ struct Node {
     frame: FrameId,
 }
 
+/// Stacks as lists of frames, each root-most first: what a file has before it is known which of them begin alike.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    /// All frames, one list after the other.
+    pub(crate) frames: Vec<FrameId>,
+    /// Where each list ends.
+    pub(crate) ends: Vec<usize>,
+}
+
+impl Lists {
+    fn get(&self, index: usize) -> &[FrameId] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.frames[start..self.ends[index]]
+    }
+}
+
 /// Every stack of a profile. Equal frames and equal stacks have equal ids.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     /// Stack `i + 1`; the empty stack is not stored.
     nodes: Vec<Node>,
     frames: Vec<Frame>,
+    /// What of the two is already known by its contents: whoever adds nothing needs none of it.
     node_ids: FxHashMap<(StackId, FrameId), StackId>,
     frame_ids: FxHashMap<Frame, FrameId>,
 }
@@ -52,6 +69,7 @@ impl Stacks {
 
     /// The id of a frame.
     pub fn frame_id(&mut self, frame: Frame) -> FrameId {
+        self.know_frames();
         if let Some(id) = self.frame_ids.get(&frame) {
             return *id;
         }
@@ -67,6 +85,7 @@ impl Stacks {
     /// If `parent` or `frame` is not of these stacks.
     pub fn push(&mut self, parent: StackId, frame: FrameId) -> StackId {
         assert!(parent.index() <= self.nodes.len() && frame.index() < self.frames.len(), "ids of other stacks");
+        self.know_nodes();
         let next = StackId(u32::try_from(self.nodes.len() + 1).expect("fewer than 2^32 stacks"));
         let id = *self.node_ids.entry((parent, frame)).or_insert(next);
         if id == next {
@@ -127,6 +146,71 @@ impl Stacks {
         self.nodes.is_empty()
     }
 
+    /// Enters many stacks where there is none yet, and returns the id of each.
+    ///
+    /// Sorted, a stack shares with those before it what it shares with the last: nothing is looked up, and the tree comes to lie in the order in which it
+    /// is walked.
+    ///
+    /// # Panics
+    /// If there are stacks already, or a frame is not of these.
+    pub(crate) fn fill(&mut self, lists: &Lists) -> Vec<StackId> {
+        assert!(self.nodes.is_empty(), "stacks come together");
+        let mut order: Vec<u32> = (0..lists.ends.len() as u32).collect();
+        order.sort_unstable_by_key(|index| lists.get(*index as usize));
+        let mut ids = vec![Self::ROOT; order.len()];
+        let (mut path, mut last): (Vec<StackId>, &[FrameId]) = (Vec::new(), &[]);
+        for index in order {
+            let list = lists.get(index as usize);
+            path.truncate(list.iter().zip(last).take_while(|(a, b)| a == b).count());
+            for frame in &list[path.len()..] {
+                assert!(frame.index() < self.frames.len(), "a frame of other stacks");
+                self.nodes.push(Node { parent: path.last().copied().unwrap_or(Self::ROOT), frame: *frame });
+                path.push(StackId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 stacks")));
+            }
+            ids[index as usize] = path.last().copied().unwrap_or(Self::ROOT);
+            last = list;
+        }
+        ids
+    }
+
+    /// As [`Stacks::push`], at once if the stack is the one that is guessed.
+    pub(crate) fn push_guessed(&mut self, parent: StackId, frame: FrameId, guess: StackId) -> StackId {
+        if self.node(guess) == Some(Node { parent, frame }) { guess } else { self.push(parent, frame) }
+    }
+
+    /// The stacks that are chosen, in their order, and all frames of theirs; with the new ids by the old ones, those of the others the empty stack's.
+    ///
+    /// With a stack, its parent must be chosen.
+    pub(crate) fn chosen(self, is_chosen: &[bool]) -> (Self, Vec<StackId>) {
+        let mut frame_ids: Vec<Option<FrameId>> = vec![None; self.frames.len()];
+        let mut chosen = Self::default();
+        let mut ids = vec![Self::ROOT; self.len()];
+        for (old, Node { parent, frame }) in (1..).zip(self.nodes) {
+            if is_chosen[old] {
+                let frame = *frame_ids[frame.index()].get_or_insert_with(|| {
+                    chosen.frames.push(self.frames[frame.index()].clone());
+                    FrameId(chosen.frames.len() as u32 - 1)
+                });
+                chosen.nodes.push(Node { parent: ids[parent.index()], frame });
+                ids[old] = StackId(chosen.nodes.len() as u32);
+            }
+        }
+        (chosen, ids)
+    }
+
+    fn know_nodes(&mut self) {
+        if self.node_ids.len() < self.nodes.len() {
+            let all = self.nodes.iter().zip(1..).map(|(node, id)| ((node.parent, node.frame), StackId(id)));
+            self.node_ids = all.collect();
+        }
+    }
+
+    fn know_frames(&mut self) {
+        if self.frame_ids.len() < self.frames.len() {
+            self.frame_ids = self.frames.iter().cloned().zip((0..).map(FrameId)).collect();
+        }
+    }
+
     fn node(&self, stack: StackId) -> Option<Node> {
         self.nodes.get(stack.index().checked_sub(1)?).copied()
     }
@@ -161,6 +245,30 @@ mod tests {
         assert_eq!(stacks.frame(Stacks::ROOT), None);
         assert_eq!(stacks.parent(Stacks::ROOT), Stacks::ROOT);
         assert_eq!(stacks.frames_leaf_first(Stacks::ROOT).count(), 0);
+    }
+
+    #[test]
+    fn stacks_that_are_entered_together_are_those_entered_one_by_one() {
+        let mut one_by_one = Stacks::new();
+        let names = ["a", "b", "c", "d"];
+        names.iter().for_each(|name| _ = one_by_one.frame_id(Frame::named(name)));
+        let mut together = one_by_one.clone();
+        let (mut lists, mut expected) = (Lists::default(), Vec::new());
+        for i in 0..200_usize {
+            let list: Vec<FrameId> = (0..i % 6).map(|depth| FrameId((i * 7 / (depth + 1) % 4) as u32)).collect();
+            lists.frames.extend(&list);
+            lists.ends.push(lists.frames.len());
+            expected.push(one_by_one.intern(list.iter().map(|id| Frame::named(names[id.index()]))));
+        }
+        let ids = together.fill(&lists);
+        assert_eq!(together.len(), one_by_one.len());
+        for (id, expected) in ids.iter().zip(&expected) {
+            assert!(together.frames_leaf_first(*id).eq(one_by_one.frames_leaf_first(*expected)));
+        }
+        // And they are found again.
+        let (last, list) = (ids[199], lists.get(199));
+        assert_eq!(together.intern(list.iter().map(|id| Frame::named(names[id.index()]))), last);
+        assert_eq!(together.len(), one_by_one.len());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use object::pod;
 
 use crate::demangle::Name;
 use crate::elf::{Elf, Section};
+use crate::strings::Strings;
 
 /// How far a symbol without size reaches.
 const UNSIZED_REACH: u64 = 4096;
@@ -25,8 +26,6 @@ const UNSIZED_REACH: u64 = 4096;
 const CHUNK: usize = 2048;
 /// Aliases of one place that are compared.
 const ALIASES: usize = 64;
-/// Longest symbol name.
-const NAME: usize = 1 << 20;
 
 /// The function around an address.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,15 +42,18 @@ pub(crate) fn find(elf: &Elf, table: &Section, addresses: &[u64], found: &mut [O
     let Some(strings) = elf.sections.get(table.link as usize) else { return };
     let mut search = Search::new(addresses);
     stream(elf, table, |symbol| search.offer(symbol));
+    let mut places: Vec<(Place, &mut Option<Function>)> = search.places().into_iter().zip(found).collect();
+    places.retain(|(place, found)| {
+        !place.symbols.is_empty() && found.as_ref().is_none_or(|function| !function.sized && place.sized)
+    });
+    let offsets = places.iter().flat_map(|(place, _)| place.symbols.iter().map(|symbol| symbol.name));
+    let strings = Strings::read(&elf.image, strings, offsets);
     let mut previous: Option<(Place, Function)> = None;
-    for (place, found) in search.places().into_iter().zip(found) {
-        if place.symbols.is_empty() || found.as_ref().is_some_and(|function| function.sized || !place.sized) {
-            continue;
-        }
+    for (place, found) in places {
         // Neighbours are mostly addresses of the same function.
         let function = match &previous {
             Some((known, function)) if *known == place => function.clone(),
-            _ => match place.function(elf, strings) {
+            _ => match place.function(&strings) {
                 Some(function) => function,
                 None => continue,
             },
@@ -137,35 +139,33 @@ impl Place {
         }
     }
 
-    fn function(&self, elf: &Elf, strings: &Section) -> Option<Function> {
-        let end = strings.offset.saturating_add(strings.size);
+    fn function(&self, strings: &Strings) -> Option<Function> {
         let named = self.symbols.iter().filter_map(|symbol| {
-            let offset = strings.offset.checked_add(u64::from(symbol.name))?;
-            let name = String::from_utf8_lossy(&elf.image.string(offset, end, NAME)?).into_owned();
+            let name = strings.get(symbol.name)?;
             // Versions of shared symbols are written into the names of static tables: `read@@GLIBC_2.2.5`.
             let plain = name.find('@').filter(|&at| at > 0).unwrap_or(name.len());
-            (plain > 0).then(|| Rank::new(symbol, name[..plain].to_owned()))
+            (plain > 0).then(|| Rank::new(symbol, &name[..plain]))
         });
         let best = named.min()?;
         let start = self.symbols.first()?.start;
-        Some(Function { name: Arc::new(Name::new(&best.name)), start, sized: self.sized })
+        Some(Function { name: Arc::new(Name::new(best.name)), start, sized: self.sized })
     }
 }
 
 /// Orders the names of one place, the best first: functions before bare labels, visible ones before local ones, then
 /// few leading underscores (`malloc`, not `__libc_malloc`), strong before weak, short before long, and the alphabet.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Rank {
+struct Rank<'a> {
     label: bool,
     local: bool,
     underscores: usize,
     weak: bool,
     length: usize,
-    name: String,
+    name: &'a str,
 }
 
-impl Rank {
-    fn new(symbol: &Symbol, name: String) -> Rank {
+impl<'a> Rank<'a> {
+    fn new(symbol: &Symbol, name: &'a str) -> Rank<'a> {
         let mangled = name.starts_with("_Z") || name.starts_with("_R");
         Rank {
             label: !symbol.typed,
@@ -284,10 +284,9 @@ mod tests {
     #[test]
     fn the_public_name_of_several_is_chosen() {
         let best = |names: &[(&str, bool, bool)]| {
-            let ranks = names
-                .iter()
-                .map(|&(name, local, weak)| Rank::new(&Symbol { local, weak, ..symbol(0, 0) }, name.to_owned()));
-            ranks.min().map(|rank| rank.name)
+            let ranks =
+                names.iter().map(|&(name, local, weak)| Rank::new(&Symbol { local, weak, ..symbol(0, 0) }, name));
+            ranks.min().map(|rank| rank.name.to_owned())
         };
         assert_eq!(best(&[("__libc_malloc", false, false), ("malloc", false, false)]).as_deref(), Some("malloc"));
         assert_eq!(

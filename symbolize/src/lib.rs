@@ -24,6 +24,7 @@ mod packed;
 mod perf_map;
 mod processes;
 mod short;
+mod strings;
 mod vdso;
 
 use std::collections::{BTreeMap, BTreeSet};

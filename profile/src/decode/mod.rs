@@ -3,18 +3,17 @@
 pub mod col;
 pub mod collapsed;
 pub mod dhat;
+pub mod heaptrack;
 pub mod perf;
 pub mod pprof;
 pub mod raw;
+mod unpack;
+mod wire;
 
 use crate::raw::MAGIC;
 use crate::{Profile, SampleType, Symbols};
-use flate2::read::MultiGzDecoder;
-use std::borrow::Cow;
 use std::fmt;
-use std::io::Read;
-
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+use unpack::unpack;
 
 /// A file format that profiles can be read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,11 +30,14 @@ pub enum Readable {
     Collapsed,
     /// JSON of DHAT.
     Dhat,
+    /// heaptrack's files.
+    Heaptrack,
 }
 
 impl Readable {
     /// Every format that can be read.
-    pub const ALL: [Self; 6] = [Self::Raw, Self::Pprof, Self::Perf, Self::Col, Self::Collapsed, Self::Dhat];
+    pub const ALL: [Self; 7] =
+        [Self::Raw, Self::Pprof, Self::Perf, Self::Col, Self::Collapsed, Self::Dhat, Self::Heaptrack];
 
     /// The name of the format.
     pub const fn name(self) -> &'static str {
@@ -46,6 +48,7 @@ impl Readable {
             Self::Col => "col",
             Self::Collapsed => "collapsed",
             Self::Dhat => "dhat",
+            Self::Heaptrack => "heaptrack",
         }
     }
 
@@ -59,6 +62,8 @@ impl Readable {
             Self::Col
         } else if beginning.trim_ascii_start().starts_with(b"{") {
             Self::Dhat
+        } else if heaptrack::is_one(beginning) {
+            Self::Heaptrack
         } else if beginning.iter().any(|byte| matches!(byte, 0..=8 | 14..=31)) {
             Self::Pprof
         } else if perf_like(beginning) {
@@ -78,6 +83,7 @@ impl Readable {
             Self::Col => col::decode(bytes, limits).map(without_names),
             Self::Collapsed => collapsed::decode(bytes, SampleType::new("samples", "count"), limits).map(without_names),
             Self::Dhat => dhat::decode(bytes, limits),
+            Self::Heaptrack => heaptrack::decode(bytes, limits),
         }
     }
 }
@@ -91,25 +97,12 @@ fn perf_like(beginning: &[u8]) -> bool {
     has_event && (next.is_empty() || next.starts_with(b"\t") || next.starts_with(b" "))
 }
 
-/// Reads a file of any format that can be read, gzipped or not: what was measured, and the names it carries.
+/// Reads a file of any format that can be read, compressed with gzip or zstd or not: what was measured, and the names it carries.
 ///
 /// The format is told by the contents. Collapsed stacks do not say what they count; they are taken for samples.
 pub fn read(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
-    let bytes = gunzip(bytes, limits)?;
+    let bytes = unpack(bytes, limits)?;
     Readable::of(&bytes).decode(&bytes, limits)
-}
-
-/// The bytes as they are, or unpacked if they are gzipped.
-fn gunzip(bytes: &[u8], limits: Limits) -> Result<Cow<'_, [u8]>, DecodeError> {
-    if !bytes.starts_with(&GZIP) {
-        return Ok(Cow::Borrowed(bytes));
-    }
-    let mut unpacked = Vec::new();
-    MultiGzDecoder::new(bytes)
-        .take((limits.bytes as u64).saturating_add(1))
-        .read_to_end(&mut unpacked)
-        .map_err(|error| DecodeError::corrupt(format!("damaged gzip data: {error}")))?;
-    if unpacked.len() > limits.bytes { Err(DecodeError::too_large(limits)) } else { Ok(Cow::Owned(unpacked)) }
 }
 
 /// How much a decoder takes on.

@@ -4,25 +4,32 @@
 //! pprof does not know a mapping's bias: that of a file linked at its own offsets is assumed, so addresses in the file may be off by a
 //! constant while those in the process are right. Locations without an address become named frames.
 
-use super::{DecodeError, Limits, gunzip};
+use super::unpack::unpack;
+use super::wire::{Field, field, number};
+use super::{DecodeError, Limits};
 use crate::proto::{self, Function, Line, Location};
+use crate::stacks::Lists;
 use crate::{
     AddressKind, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks,
     SymbolFrame, Symbols, Thread, ThreadId,
 };
 use prost::Message;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::encoding::encode_varint;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
+// Field numbers of a profile, and of a sample in it.
 const SAMPLE: u32 = 2;
+const LOCATION: u32 = 1;
+const VALUE: u32 = 2;
+const LABEL: u32 = 3;
 
 /// Reads a file: what was measured, and the names it carries.
 pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
-    let unpacked = gunzip(bytes, limits)?;
+    let unpacked = unpack(bytes, limits)?;
     let bytes = &*unpacked;
     if bytes.len() > limits.bytes {
         return Err(DecodeError::too_large(limits));
@@ -30,11 +37,11 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), Decode
     let (head, samples) = split(bytes).map_err(not_proto)?;
     let head = proto::Profile::decode(&*head).map_err(not_proto)?;
     let mut decoder = Decoder::new(&head, limits)?;
-    for range in samples {
-        let sample = proto::Sample::decode(&bytes[range]).map_err(not_proto)?;
+    decoder.profile.samples.reserve_exact(samples.len());
+    for sample in samples {
         decoder.sample(sample)?;
     }
-    Ok((decoder.profile, decoder.symbols))
+    Ok(decoder.finish())
 }
 
 fn not_proto(error: prost::DecodeError) -> DecodeError {
@@ -42,25 +49,50 @@ fn not_proto(error: prost::DecodeError) -> DecodeError {
 }
 
 /// Takes the samples out of the rest, so that they are decoded one after the other.
-fn split(bytes: &[u8]) -> Result<(Vec<u8>, Vec<Range<usize>>), prost::DecodeError> {
+fn split(bytes: &[u8]) -> Result<(Vec<u8>, Vec<&[u8]>), prost::DecodeError> {
     let (mut head, mut samples) = (Vec::new(), Vec::new());
     let mut rest = bytes;
     while !rest.is_empty() {
-        let start = bytes.len() - rest.len();
-        let (tag, wire_type) = decode_key(&mut rest)?;
-        if tag == SAMPLE && wire_type == WireType::LengthDelimited {
-            let length = decode_varint(&mut rest)?;
-            let from = bytes.len() - rest.len();
-            let length = usize::try_from(length).ok().filter(|length| *length <= rest.len());
-            let Some(length) = length else { return Err(proto::Profile::decode(&bytes[start..]).unwrap_err()) };
-            samples.push(from..from + length);
-            rest = &rest[length..];
-        } else {
-            skip_field(wire_type, tag, &mut rest, DecodeContext::default())?;
-            head.extend_from_slice(&bytes[start..bytes.len() - rest.len()]);
+        let start = rest;
+        match field(&mut rest)? {
+            (SAMPLE, Field::Bytes(sample)) => samples.push(sample),
+            _ => head.extend_from_slice(&start[..start.len() - rest.len()]),
         }
     }
     Ok((head, samples))
+}
+
+/// What the labels of a sample are for, by the text of their keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Thread,
+    Process,
+    Tid,
+    Pid,
+    Bytes,
+    Other,
+}
+
+impl Key {
+    fn of(text: &str) -> Self {
+        match text {
+            "thread" => Self::Thread,
+            "process" => Self::Process,
+            "tid" => Self::Tid,
+            "pid" => Self::Pid,
+            "bytes" => Self::Bytes,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A thread as labels tell it: the texts by their numbers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct ThreadLabels {
+    name: i64,
+    process: i64,
+    tid: u32,
+    pid: u32,
 }
 
 struct Decoder<'a> {
@@ -68,12 +100,22 @@ struct Decoder<'a> {
     profile: Profile,
     symbols: Symbols,
     functions: FxHashMap<u64, &'a Function>,
-    /// Frames of each location, root-most first.
-    locations: FxHashMap<u64, Vec<FrameId>>,
-    stacks: FxHashMap<Vec<u64>, StackId>,
+    /// Strings that symbols share, by their numbers.
+    shared: FxHashMap<i64, Option<Arc<str>>>,
+    /// Frames of all locations, those of each root-most first, and which are whose.
+    frames: Vec<FrameId>,
+    locations: FxHashMap<u64, Range<u32>>,
+    /// Frames of all stacks, those of each root-most first, and which are whose.
+    stacks: Lists,
+    /// The stack of a sample's locations as they are encoded; its number in `stacks`.
+    of_locations: FxHashMap<Cow<'a, [u8]>, StackId>,
     /// Samples of one stack often stand together.
-    last_stack: (Vec<u64>, StackId),
+    last_stack: (Cow<'a, [u8]>, StackId),
+    /// What each string means as the key of a label.
+    keys: Vec<Key>,
     threads: FxHashMap<Thread, ThreadId>,
+    of_labels: FxHashMap<ThreadLabels, ThreadId>,
+    last_thread: (ThreadLabels, Option<ThreadId>),
     is_memory: bool,
     limits: Limits,
     /// Bytes that may still be taken on: a few bytes of a file can name a long text, or a location of many frames, again and again.
@@ -93,23 +135,34 @@ impl<'a> Decoder<'a> {
             profile: Profile::default(),
             symbols: Symbols::new(),
             functions: FxHashMap::default(),
+            shared: FxHashMap::default(),
+            frames: Vec::new(),
             locations: FxHashMap::default(),
-            stacks: FxHashMap::default(),
-            last_stack: (Vec::new(), Stacks::ROOT),
+            // Of no frames.
+            stacks: Lists { ends: vec![0], ..Lists::default() },
+            of_locations: FxHashMap::default(),
+            last_stack: (Cow::Borrowed(&[]), Stacks::ROOT),
+            keys: head.string_table.iter().map(|text| Key::of(text)).collect(),
             threads: FxHashMap::default(),
+            of_labels: FxHashMap::default(),
+            last_thread: (ThreadLabels::default(), None),
             is_memory: false,
             limits,
             left: Cell::new(limits.bytes),
         };
         decoder.head()?;
         let mapping_ids = decoder.mappings()?;
+        decoder.functions.reserve(head.function.len());
         for function in &head.function {
             if function.id == 0 || decoder.functions.insert(function.id, function).is_some() {
                 return Err(DecodeError::corrupt(format!("function id {} is zero or not unique", function.id)));
             }
         }
+        decoder.locations.reserve(head.location.len());
         for location in &head.location {
-            let frames = decoder.frames(location, &mapping_ids)?;
+            let first = decoder.frames.len() as u32;
+            decoder.frames(location, &mapping_ids)?;
+            let frames = first..decoder.frames.len() as u32;
             if location.id == 0 || decoder.locations.insert(location.id, frames).is_some() {
                 return Err(DecodeError::corrupt(format!("location id {} is zero or not unique", location.id)));
             }
@@ -117,9 +170,14 @@ impl<'a> Decoder<'a> {
         Ok(decoder)
     }
 
-    fn text(&self, index: i64) -> Result<&'a str, DecodeError> {
+    fn string(&self, index: i64) -> Result<&'a str, DecodeError> {
         let string = usize::try_from(index).ok().and_then(|index| self.head.string_table.get(index));
-        let string = string.ok_or_else(|| DecodeError::corrupt(format!("string {index} does not exist")))?;
+        string.map(String::as_str).ok_or_else(|| DecodeError::corrupt(format!("string {index} does not exist")))
+    }
+
+    /// A text that is taken over.
+    fn text(&self, index: i64) -> Result<&'a str, DecodeError> {
+        let string = self.string(index)?;
         self.take_on(string.len())?;
         Ok(string)
     }
@@ -173,12 +231,8 @@ impl<'a> Decoder<'a> {
         Ok(ids)
     }
 
-    /// The frames of a location, root-most first; its names go to the symbols.
-    fn frames(
-        &mut self,
-        location: &Location,
-        mappings: &FxHashMap<u64, MappingId>,
-    ) -> Result<Vec<FrameId>, DecodeError> {
+    /// Adds the frames of a location, root-most first; its names go to the symbols.
+    fn frames(&mut self, location: &Location, mappings: &FxHashMap<u64, MappingId>) -> Result<(), DecodeError> {
         let functions: Result<Vec<_>, _> = location.line.iter().map(|line| self.symbol(line)).collect();
         let mut functions = functions?;
         let outermost = functions.len().saturating_sub(1);
@@ -193,93 +247,187 @@ impl<'a> Decoder<'a> {
         let known = self.symbols.get(&frame);
         if (location.address != 0 || functions.is_empty()) && (known.is_empty() || known == functions) {
             frame.address().into_iter().for_each(|key| self.symbols.insert(key, std::mem::take(&mut functions)));
-            return Ok(vec![self.profile.stacks.frame_id(frame)]);
+            self.frames.push(self.profile.stacks.frame_id(frame));
+            return Ok(());
         }
         let named = functions.iter().rev().map(|function| Frame::Named(Cow::Owned(function.name.to_string())));
-        Ok(named.map(|frame| self.profile.stacks.frame_id(frame)).collect())
+        self.frames.extend(named.map(|frame| self.profile.stacks.frame_id(frame)));
+        Ok(())
     }
 
-    fn symbol(&self, line: &Line) -> Result<SymbolFrame, DecodeError> {
+    fn symbol(&mut self, line: &Line) -> Result<SymbolFrame, DecodeError> {
         let id = line.function_id;
         let function =
-            self.functions.get(&id).ok_or_else(|| DecodeError::corrupt(format!("function {id} does not exist")))?;
-        let text = |index| Ok(Some(self.text(index)?).filter(|text| !text.is_empty()).map(Arc::from));
-        let (name, system_name): (Option<Arc<str>>, Option<Arc<str>>) =
-            (text(function.name)?, text(function.system_name)?);
+            *self.functions.get(&id).ok_or_else(|| DecodeError::corrupt(format!("function {id} does not exist")))?;
+        let (name, system_name) = (self.shared_text(function.name)?, self.shared_text(function.system_name)?);
         let name = name.or_else(|| system_name.clone()).unwrap_or_else(|| "[unnamed]".into());
         Ok(SymbolFrame {
             system_name: system_name.filter(|system| *system != name),
             name,
-            file: text(function.filename)?,
+            file: self.shared_text(function.filename)?,
             line: u32::try_from(line.line).unwrap_or(0),
             function_start: None,
             inlined: false,
         })
     }
 
-    fn sample(&mut self, sample: proto::Sample) -> Result<(), DecodeError> {
-        if sample.value.len() != self.profile.sample_types.len() {
+    /// A text that many symbols have; `None` for the empty one.
+    fn shared_text(&mut self, index: i64) -> Result<Option<Arc<str>>, DecodeError> {
+        if let Some(known) = self.shared.get(&index) {
+            return Ok(known.clone());
+        }
+        let text = Some(self.text(index)?).filter(|text| !text.is_empty()).map(Arc::from);
+        self.shared.insert(index, text.clone());
+        Ok(text)
+    }
+
+    fn sample(&mut self, mut rest: &'a [u8]) -> Result<(), DecodeError> {
+        let columns = self.profile.sample_types.len();
+        let mut locations: Cow<'a, [u8]> = Cow::Borrowed(&[]);
+        let mut values = Vec::with_capacity(columns);
+        let (mut labels, mut thread) = (Vec::new(), ThreadLabels::default());
+        while !rest.is_empty() {
+            match field(&mut rest).map_err(not_proto)? {
+                (LOCATION, Field::Bytes(packed)) if locations.is_empty() => locations = Cow::Borrowed(packed),
+                (LOCATION, Field::Bytes(packed)) => locations.to_mut().extend_from_slice(packed),
+                (LOCATION, Field::Number(id)) => encode_varint(id, locations.to_mut()),
+                (VALUE, Field::Number(value)) => values.push(value as i64),
+                (VALUE, Field::Bytes(mut packed)) => {
+                    while !packed.is_empty() {
+                        values.push(number(&mut packed).map_err(not_proto)? as i64);
+                    }
+                }
+                (LABEL, Field::Bytes(label)) => self.label(label, &mut labels, &mut thread)?,
+                (LOCATION | VALUE | LABEL, _) => {
+                    return Err(DecodeError::corrupt("not a pprof profile: a field of a sample is of another type"));
+                }
+                _ => {}
+            }
+        }
+        if values.len() != columns {
             return Err(DecodeError::corrupt(format!(
-                "a sample has {} values for {} sample types",
-                sample.value.len(),
-                self.profile.sample_types.len()
+                "a sample has {} values for {columns} sample types",
+                values.len()
             )));
         }
-        let (labels, thread) = self.labels(&sample.label)?;
-        let is_last = sample.location_id == self.last_stack.0;
-        let known = if is_last { Some(self.last_stack.1) } else { self.stacks.get(&sample.location_id).copied() };
-        let stack = match known {
-            Some(stack) => {
-                if !is_last {
-                    self.last_stack = (sample.location_id, stack);
-                }
-                stack
-            }
-            None => {
-                let mut stack = Stacks::ROOT;
-                for id in sample.location_id.iter().rev() {
-                    let frames = self.locations.get(id);
-                    let frames = frames.ok_or_else(|| DecodeError::corrupt(format!("location {id} does not exist")))?;
-                    self.take_on(frames.len() * size_of::<FrameId>())?;
-                    stack = frames.iter().fold(stack, |stack, frame| self.profile.stacks.push(stack, *frame));
-                }
-                self.last_stack = (sample.location_id.clone(), stack);
-                self.stacks.insert(sample.location_id, stack);
-                stack
-            }
-        };
-        self.profile.samples.push(Sample { stack, thread, labels, values: sample.value });
+        let stack = self.stack(locations)?;
+        let thread = self.thread(thread)?;
+        self.profile.samples.push(Sample { stack, thread, labels, values });
         Ok(())
     }
 
-    fn labels(&mut self, labels: &[proto::Label]) -> Result<(Vec<Label>, Option<ThreadId>), DecodeError> {
-        let (mut kept, mut thread) = (Vec::new(), Thread::default());
-        for label in labels {
-            let key = self.text(label.key)?;
-            let (text, unit) = (self.text(label.str)?, self.text(label.num_unit)?);
-            let number = u32::try_from(label.num).ok().filter(|_| text.is_empty());
-            match (key, number) {
-                ("thread", _) if !text.is_empty() => thread.name = text.to_owned(),
-                ("process", _) if !text.is_empty() => thread.process = text.to_owned(),
-                ("tid", Some(tid)) => thread.tid = tid,
-                ("pid", Some(pid)) => thread.pid = pid,
-                ("bytes", _) if text.is_empty() && self.is_memory => {}
-                _ if text.is_empty() => kept.push(Label {
-                    key: Cow::Owned(key.to_owned()),
-                    value: LabelValue::Number { value: label.num, unit: (!unit.is_empty()).then(|| unit.to_owned()) },
-                }),
-                _ => kept.push(Label::text(key.to_owned(), text)),
+    fn stack(&mut self, locations: Cow<'a, [u8]>) -> Result<StackId, DecodeError> {
+        if locations == self.last_stack.0 {
+            return Ok(self.last_stack.1);
+        }
+        let stack = match self.of_locations.get(&*locations) {
+            Some(known) => *known,
+            None => {
+                let stack = self.new_stack(&locations)?;
+                self.of_locations.insert(locations.clone(), stack);
+                stack
             }
+        };
+        self.last_stack = (locations, stack);
+        Ok(stack)
+    }
+
+    fn new_stack(&mut self, mut locations: &[u8]) -> Result<StackId, DecodeError> {
+        let from = self.stacks.frames.len();
+        while !locations.is_empty() {
+            let id = number(&mut locations).map_err(not_proto)?;
+            let frames =
+                self.locations.get(&id).ok_or_else(|| DecodeError::corrupt(format!("location {id} does not exist")))?;
+            let frames = self.frames.get(frames.start as usize..frames.end as usize).unwrap_or_default();
+            self.take_on(size_of_val(frames))?;
+            self.stacks.frames.extend(frames.iter().rev());
         }
-        if thread == Thread::default() {
-            return Ok((kept, None));
+        // A file has them leaf first.
+        self.stacks.frames[from..].reverse();
+        self.stacks.ends.push(self.stacks.frames.len());
+        Ok(StackId(self.stacks.ends.len() as u32 - 1))
+    }
+
+    /// The profile, with its stacks for their numbers.
+    fn finish(self) -> (Profile, Symbols) {
+        let (mut profile, frames) = (self.profile, self.stacks);
+        let ids = profile.stacks.fill(&frames);
+        profile.samples.iter_mut().for_each(|sample| sample.stack = ids[sample.stack.index()]);
+        (profile, self.symbols)
+    }
+
+    /// Takes a label as a part of the thread's, or among the others.
+    fn label(&self, mut rest: &[u8], kept: &mut Vec<Label>, thread: &mut ThreadLabels) -> Result<(), DecodeError> {
+        let mut label = proto::Label::default();
+        while !rest.is_empty() {
+            let (tag, field) = field(&mut rest).map_err(not_proto)?;
+            let of_label = match tag {
+                1 => &mut label.key,
+                2 => &mut label.str,
+                3 => &mut label.num,
+                4 => &mut label.num_unit,
+                _ => continue,
+            };
+            let Field::Number(number) = field else {
+                return Err(DecodeError::corrupt("not a pprof profile: a field of a label is of another type"));
+            };
+            *of_label = number as i64;
         }
-        let threads = &mut self.profile.threads;
-        let id = *self.threads.entry(thread).or_insert_with_key(|thread| {
-            threads.push(thread.clone());
-            ThreadId(threads.len() as u32 - 1)
-        });
-        Ok((kept, Some(id)))
+        let text = self.string(label.str)?;
+        let key = usize::try_from(label.key).ok().and_then(|key| self.keys.get(key)).copied();
+        match (key, u32::try_from(label.num).ok().filter(|_| text.is_empty())) {
+            (Some(Key::Thread), _) if !text.is_empty() => thread.name = label.str,
+            (Some(Key::Process), _) if !text.is_empty() => thread.process = label.str,
+            (Some(Key::Tid), Some(tid)) => thread.tid = tid,
+            (Some(Key::Pid), Some(pid)) => thread.pid = pid,
+            (Some(Key::Bytes), _) if text.is_empty() && self.is_memory => {}
+            _ => kept.push(self.other_label(label)?),
+        }
+        // Also of labels that are not kept.
+        self.string(label.num_unit).map(drop)
+    }
+
+    fn other_label(&self, label: proto::Label) -> Result<Label, DecodeError> {
+        let key = self.text(label.key)?;
+        let (text, unit) = (self.text(label.str)?, self.text(label.num_unit)?);
+        Ok(if text.is_empty() {
+            let unit = (!unit.is_empty()).then(|| unit.to_owned());
+            Label { key: Cow::Owned(key.to_owned()), value: LabelValue::Number { value: label.num, unit } }
+        } else {
+            Label::text(key.to_owned(), text)
+        })
+    }
+
+    fn thread(&mut self, labels: ThreadLabels) -> Result<Option<ThreadId>, DecodeError> {
+        if labels == ThreadLabels::default() {
+            return Ok(None);
+        }
+        if labels == self.last_thread.0 {
+            return Ok(self.last_thread.1);
+        }
+        let id = match self.of_labels.get(&labels) {
+            Some(known) => *known,
+            None => {
+                let ThreadLabels { name, process, tid, pid } = labels;
+                let thread = Thread {
+                    name: self.text(name)?.to_owned(),
+                    process: self.text(process)?.to_owned(),
+                    tid,
+                    pid,
+                    ..Thread::default()
+                };
+                let threads = &mut self.profile.threads;
+                // Equal texts can have several numbers.
+                let id = *self.threads.entry(thread).or_insert_with_key(|thread| {
+                    threads.push(thread.clone());
+                    ThreadId(threads.len() as u32 - 1)
+                });
+                self.of_labels.insert(labels, id);
+                id
+            }
+        };
+        self.last_thread = (labels, Some(id));
+        Ok(Some(id))
     }
 }
 

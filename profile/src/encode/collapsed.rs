@@ -7,6 +7,7 @@
 use super::{folded_name, one_line};
 use crate::named::{Before, Tree};
 use crate::{Options, Profile, Symbols};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Writes the profile.
@@ -40,7 +41,8 @@ pub(super) fn lines(tree: &Tree, own: &[i64], mut each: impl FnMut(&str) -> io::
         ends.push(line.len());
         let value = own[node as usize];
         if value != 0 {
-            line.push_str(&format!(" {value}\n"));
+            // A text takes whatever is written to it.
+            let _ = writeln!(line, " {value}");
             each(&line)?;
         }
     }

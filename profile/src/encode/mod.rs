@@ -2,7 +2,9 @@
 
 pub mod col;
 pub mod collapsed;
+mod colors;
 pub mod firefox;
+mod gzip;
 pub mod html;
 pub mod json;
 pub mod perf;

@@ -1,10 +1,9 @@
 //! A flame graph: one SVG that zooms and searches by itself.
 
-use super::{Growth, collapsed, folded_name, one_line};
+use super::{Growth, collapsed, colors, folded_name, one_line};
 use crate::named::{Before, Tree};
-
 use crate::{Options, Profile, SampleType, Symbols};
-use inferno::flamegraph::color::{BackgroundColor, BasicPalette, MultiPalette, Palette};
+use inferno::flamegraph::color::{BackgroundColor, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use std::io::{self, Write};
 
@@ -14,12 +13,14 @@ const SMALLEST_SHARE: f64 = 0.000_1;
 /// Writes the profile.
 ///
 /// With [`Options::reversed`] stacks begin at their leaf, so that what is expensive by itself is wide whoever called it.
-/// Negative sums, which a difference can have, have no width; they are left out and the subtitle says how much that was.
+/// Negative sums, which a difference can have, have no width; they are left out and the subtitle says how much that was. Colours tell whose code a function
+/// is: the program's, the language's library's, the C library's or the kernel's, the allocator's, an interpreter's. The subtitle has the legend.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let column = options.column(profile)?;
     let tree = Tree::new(profile, symbols, Before::of(profile, options), folded_name);
     let tree = if options.reversed { tree.reversed() } else { tree };
-    draw(&tree, profile, column, &title(profile, options), options.growth, out)
+    let colors = colors::of(&tree, profile, symbols);
+    draw(&tree, profile, column, &title(profile, options), options.growth, colors, out)
 }
 
 /// The title asked for, or what is measured.
@@ -68,6 +69,7 @@ fn draw(
     column: usize,
     title: &str,
     growth: Growth,
+    (mut palette, legend): (PaletteMap, String),
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let fallback = SampleType::new("samples", "count");
@@ -86,7 +88,9 @@ fn draw(
     if left_out != 0 {
         notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
     }
-    options.subtitle = (!notes.is_empty()).then(|| notes.join("; "));
+    notes.push(legend);
+    options.palette_map = Some(&mut palette);
+    options.subtitle = Some(notes.join("; "));
     options.direction = match growth {
         Growth::Up => Direction::Straight,
         Growth::Down => Direction::Inverted,
@@ -97,11 +101,6 @@ fn draw(
     let unit = if sample_type.unit == "nanoseconds" { 0.001 } else { 1.0 };
     options.factor = unit * f64::from(1_u32 << halvings);
     options.name_type = "Function:".into();
-    options.colors = match (&*sample_type.kind, sample_type.is_memory()) {
-        (_, true) => Palette::Basic(BasicPalette::Mem),
-        ("wall" | "off_cpu", _) => Palette::Basic(BasicPalette::Io),
-        _ => Palette::Multi(MultiPalette::Rust),
-    };
     options.bgcolors = "#ffffff".parse::<BackgroundColor>().ok();
     options.deterministic = true;
     options.text_truncate_direction = TextTruncateDirection::Right;

@@ -70,3 +70,33 @@ fn labels_become_frames_where_they_are_asked_for() {
     let text = String::from_utf8(encoded(encode::collapsed::encode, &(cpu, symbols), &options)).unwrap();
     assert!(text.contains("request=GET /;shard=3;app::main;"), "{text}");
 }
+
+/// The colour of each function's frames, as red, green and blue.
+fn colours(svg: &str) -> Vec<(String, Vec<u32>)> {
+    let frames = svg.split("<title>").skip(2).map(|part| {
+        let (title, rest) = part.split_once("</title>").unwrap();
+        let fill = rest.split_once("fill=\"rgb(").unwrap().1.split_once(')').unwrap().0;
+        (title.split_once(" (").unwrap().0.to_owned(), fill.split(',').map(|part| part.parse().unwrap()).collect())
+    });
+    frames.collect()
+}
+
+#[test]
+fn colours_tell_whose_code_a_function_is() {
+    let (profile, symbols) = support::cpu();
+    for options in [Options::default(), Options { reversed: true, growth: Growth::Up, ..Options::default() }] {
+        let svg =
+            String::from_utf8(encoded(encode::svg::encode, &(profile.clone(), symbols.clone()), &options)).unwrap();
+        assert!(svg.contains("orange: program, blue: libc and kernel, grey: other"), "{svg}");
+        let all = colours(&svg);
+        let of =
+            |name: &str| &all.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name}: {all:?}")).1;
+        let (program, system) = (of("app::main"), of("memcpy"));
+        assert!(program[0] > program[1] && program[1] > program[2], "orange {program:?}");
+        assert!(system[2] > system[1] && system[1] > system[0], "blue {system:?}");
+        let lost = of("[lost: store full]");
+        assert!(lost.iter().all(|part| *part == lost[0]), "grey {lost:?}");
+        // A function has one colour wherever it is.
+        assert!(all.iter().all(|(name, colour)| of(name) == colour));
+    }
+}

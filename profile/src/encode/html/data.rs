@@ -1,12 +1,12 @@
 //! The page's data, as [the page](super) describes it.
 
 use super::column::Column;
-use super::kind::Kind;
 use super::places::Places;
 use super::rows::{Group, Rows};
 use crate::difference::canonical;
 use crate::encode::svg;
-use crate::named::{Prefix, Tree};
+use crate::kind::Kind;
+use crate::named::Tree;
 use crate::{LabelValue, Options, Profile, Symbols};
 use rustc_hash::FxHashMap;
 use serde::ser::SerializeSeq;
@@ -120,7 +120,7 @@ impl Serialize for Names {
 impl<'a> Document<'a> {
     pub(super) fn new(profile: &'a Profile, symbols: &Symbols, options: &Options) -> io::Result<Self> {
         let first = options.column(profile)?;
-        let (tree, of_stack) = Tree::with_stacks(profile, symbols, Prefix::NONE, |name| Cow::Borrowed(name));
+        let (tree, of_stack) = Tree::with_stacks(profile, symbols, |name| Cow::Borrowed(name));
         let places = Places::new(profile, symbols, &tree, &of_stack);
         let order = tree.depth_first();
         let mut number = vec![0_u32; tree.len()];
@@ -150,7 +150,7 @@ impl<'a> Document<'a> {
             comments: &profile.comments,
             columns: columns.collect(),
             first,
-            kinds: places.kinds.iter().map(|kind| kind.unwrap_or(Kind::Note).digit()).collect(),
+            kinds: places.kinds.iter().map(|kind| kind.unwrap_or(Kind::Missing).digit()).collect(),
             module: places.module.into_iter().collect(),
             modules: places.modules,
             canonical: canonical_names(&tree),

@@ -15,7 +15,7 @@
 //! ```text
 //! {"schema": "profile-recorder.page", "version": 1, "title": "app", "about": "app (pid 7)", "start_unix_ns": ..., "duration_ns": ...,
 //!  "comments": ["..."], "columns": [{"kind": "cpu", "unit": "nanoseconds", "caption": "CPU time", "memory": false, "wide": false}], "first": 0,
-//!  "names": ["main", ...], "kinds": "00214...",             one of `kind::Kind` for each name
+//!  "names": ["main", ...], "kinds": "00214...",             number of the `kind::Kind` of each name
 //!  "module": column, "modules": ["", "app", ...],           file that has the function, for each name
 //!  "canonical": [[12, "app::parse"], ...],                  names that change from build to build, without what changes
 //!  "files": [...], "places": {"file": column, "line": column},    place i + 1
@@ -32,7 +32,6 @@
 
 mod column;
 mod data;
-mod kind;
 mod places;
 mod rows;
 

@@ -1,6 +1,6 @@
 //! Where in its source each node of the tree is: a function can stand at one place of the tree on several lines.
 
-use super::kind::Kind;
+use crate::kind::Kind;
 use crate::named::{NONE, NodeId, Tree};
 use crate::sites::{self, Level};
 use crate::{Frame, Profile, StackId, Symbols};
@@ -93,7 +93,7 @@ impl<'a> Places<'a> {
                 }),
             };
             for level in sites::of_frame(profile, symbols, frame) {
-                let kind = Kind::of(frame, module, &level);
+                let kind = Kind::of(profile, symbols, frame, &level);
                 let Level { file, line, .. } = level;
                 let place = file.map_or(0, |file| {
                     let file = *files.entry(file).or_insert_with_key(|file| {
