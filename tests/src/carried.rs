@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 /// A running victim; ended when dropped.
+#[derive(Debug)]
 pub struct Carried {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -14,6 +15,9 @@ pub struct Carried {
 
 impl Carried {
     /// Starts a victim by a shell, which first does what `before` says (`ulimit` is the shell's own).
+    ///
+    /// # Panics
+    /// If it does not start.
     pub fn start(victim: &str, arguments: &str, before: &str) -> Self {
         let directory = scratch();
         let program = build("profile-recorder-tests", victim);
@@ -33,11 +37,15 @@ impl Carried {
         carried
     }
 
+    /// Its process id.
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
     /// Begins to ask for a profile, by curl; its answer goes to the file, its status and headers to the child's standard output.
+    ///
+    /// # Panics
+    /// If curl cannot be started.
     pub fn ask(&self, query: &str, name: &str) -> (Child, PathBuf) {
         let to = self.directory.path().join(name);
         let child = Command::new("curl")
@@ -54,11 +62,17 @@ impl Carried {
     }
 
     /// Tells the victim to begin.
+    ///
+    /// # Panics
+    /// If it does not read any more.
     pub fn go(&mut self) {
         self.child.stdin.as_mut().expect("piped").write_all(b"\n").expect("the victim reads");
     }
 
     /// Waits for a line of the victim.
+    ///
+    /// # Panics
+    /// If it cannot be read.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("the victim writes");
@@ -66,6 +80,9 @@ impl Carried {
     }
 
     /// Ends the victim's input; what it printed, and how it ended.
+    ///
+    /// # Panics
+    /// If its output cannot be read.
     pub fn end(mut self) -> (String, ExitStatus) {
         drop(self.child.stdin.take());
         let mut printed = String::new();
@@ -86,6 +103,9 @@ fn socket(directory: &Path) -> PathBuf {
 }
 
 /// The headers of an answer, once it is there.
+///
+/// # Panics
+/// If curl failed.
 pub fn headers(ask: Child) -> String {
     let output = ask.wait_with_output().expect("curl ends");
     assert!(output.status.success(), "{}", text(&output.stderr));
