@@ -5,6 +5,7 @@
 //! The one system facility used here changes the signal mask of the calling thread and nothing else.
 #![allow(unsafe_code)]
 
+use crate::forked;
 use crate::sampler::spent;
 use capture::{clock, syscall, thread};
 use parking_lot::Mutex;
@@ -72,12 +73,8 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
 /// # Safety
 /// The process has one thread, which does not use this module at the moment.
 pub(crate) unsafe fn reset_in_child() {
-    if OWN.is_locked() {
-        // SAFETY: the thread that holds it does not exist here.
-        unsafe { OWN.force_unlock() };
-    }
-    // What it pointed to may have been half written.
-    std::mem::forget(std::mem::take(&mut *OWN.lock()));
+    // SAFETY: the function's own contract.
+    std::mem::forget(unsafe { forked::take(&OWN) });
 }
 
 fn block_signals() {

@@ -15,7 +15,7 @@ use crate::own::{self, own_thread};
 use crate::preload::Variables;
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
-use crate::{engine, limits, registry};
+use crate::{limits, registry};
 use capture::region::Purpose;
 use capture::{syscall, tls};
 use layout::modes;
@@ -93,12 +93,6 @@ pub(crate) fn begin() {
 pub(crate) fn in_child() {
     let Some(variables) = VARIABLES.get() else { return };
     AGENT_OF.store(0, Ordering::Relaxed);
-    registry::reset_in_child();
-    // SAFETY: the threads that may have held these do not exist here.
-    unsafe {
-        engine::reset_in_child();
-        own::reset_in_child();
-    }
     if children_have_their_own(variables) {
         start_agent(CHILD_WAITS);
     }
