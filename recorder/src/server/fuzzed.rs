@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::access::Access;
 use super::connection::{self, Admission};
-use super::routes::{Offer, Service};
+use super::routes::Service;
 use super::slots::Slots;
 use crate::config::Token;
 use crate::{RouteAnswer, ServerBuilder};
