@@ -131,22 +131,19 @@ fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<(
     let (ready, is_ready) = std::sync::mpsc::channel();
     let stop = Arc::clone(stop);
     let period = Duration::from_nanos(u64::from(1_000_000_000 / hz));
-    let thread = std::thread::Builder::new().name("profrec-sampler".to_owned()).spawn(move || {
-        own::own_thread();
-        match engine {
-            Engine::Cpu => {
-                let timers = cpu::Timers::start(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
-                let _ = ready.send(timers.is_some());
-                if let Some(timers) = timers {
-                    sample_cpu(timers, period, &stop);
-                }
+    let thread = own::spawn("profrec-sampler", move || match engine {
+        Engine::Cpu => {
+            let timers = cpu::Timers::start(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
+            let _ = ready.send(timers.is_some());
+            if let Some(timers) = timers {
+                sample_cpu(timers, period, &stop);
             }
-            Engine::Wall => {
-                let watch = wall::Watch::start();
-                let _ = ready.send(watch.is_some());
-                if let Some(watch) = watch {
-                    sample_wall(watch, period, &stop);
-                }
+        }
+        Engine::Wall => {
+            let watch = wall::Watch::start();
+            let _ = ready.send(watch.is_some());
+            if let Some(watch) = watch {
+                sample_wall(watch, period, &stop);
             }
         }
     });

@@ -3,7 +3,7 @@
 use crate::config::{AllocInterval, Config};
 use crate::log::log;
 use crate::mode::Mode;
-use crate::own::own_thread;
+use crate::own;
 use crate::record::{self, Profile, WITHOUT_END};
 use crate::session::{self, Cancel, Request};
 use parking_lot::Mutex;
@@ -41,8 +41,7 @@ impl Writing {
         let interval = config.alloc_interval.bytes();
         let cancel = Cancel::new();
         let flag = cancel.clone();
-        let thread = std::thread::Builder::new().name("profrec-record".to_owned()).spawn(move || {
-            own_thread();
+        let thread = own::spawn("profrec-record", move || {
             let recorded = record(mode, hz, interval, &flag);
             match recorded.and_then(|profile| Profile::named(profile, mode, Detail::Full).write_to(&path)) {
                 Ok(()) => log!(Info, "wrote {}", path.display()),

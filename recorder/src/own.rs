@@ -6,11 +6,14 @@
 #![allow(unsafe_code)]
 
 use crate::forked;
+use crate::room;
 use crate::sampler::spent;
 use capture::{clock, syscall, thread};
 use parking_lot::Mutex;
 use std::collections::HashSet;
+use std::io;
 use std::mem::MaybeUninit;
+use std::thread::JoinHandle;
 
 /// Signals that an instruction of the thread itself raises; blocking them would turn a crash report into a silent kill.
 const SYNCHRONOUS: [libc::c_int; 7] =
@@ -44,11 +47,28 @@ thread_local! {
 /// the application (one that waits for signals in a thread of its own must not find them delivered here; a peer that closes its
 /// connection must not raise SIGPIPE in a program that does not ignore it).
 ///
-/// Every thread started by this crate calls this first.
-pub(crate) fn own_thread() {
+/// Every thread started by this crate calls this first ([`spawn`]).
+fn own_thread() {
     thread::ignore_current();
     LISTED.with(|_| ());
     block_signals();
+}
+
+/// Starts a thread of the recorder's own.
+///
+/// # Errors
+/// If the kernel refuses it, or there is not the memory that it takes at its start: the standard library ends the process where a new thread gets none, before any code of ours runs.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    if !room::for_a_thread() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        own_thread();
+        work()
+    })
 }
 
 /// CPU time of the recorder's threads that run.

@@ -11,7 +11,7 @@
 use crate::config::{Config, Mistake, Surroundings, pattern, variable};
 use crate::log::{self, log};
 use crate::output::Writing;
-use crate::own::{self, own_thread};
+use crate::own;
 use crate::preload::Variables;
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
@@ -105,7 +105,7 @@ fn start_agent(wait: Duration) {
     let before = tls::get();
     // The C library allocates for a new thread, and that is not the host's.
     tls::set(own::IGNORED);
-    let started = std::thread::Builder::new().name("profrec-server".to_owned()).spawn(move || agent(wait));
+    let started = own::spawn("profrec-server", move || agent(wait));
     match started {
         Ok(handle) => {
             let thread = Box::into_raw(Box::new(handle.thread().clone()));
@@ -146,7 +146,6 @@ impl Drop for Done {
 
 fn agent(wait: Duration) {
     let _done = Done;
-    own_thread();
     end_threads_that_panic();
     let begun = Instant::now();
     while begun.elapsed() < wait && !STOP.load(Ordering::Acquire) {

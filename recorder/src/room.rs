@@ -21,6 +21,11 @@ pub(crate) fn for_a_recording() -> bool {
     is_there(AT_LEAST.saturating_add(region::used_bytes().saturating_mul(FOR_EACH_BYTE)))
 }
 
+/// Whether a thread can be started now: its stack, the one for its signals, what it allocates at its start.
+pub(crate) fn for_a_thread() -> bool {
+    is_there(8 << 20)
+}
+
 /// Whether lines and inlined functions can be looked up now.
 pub(crate) fn for_lines() -> bool {
     is_there(FOR_LINES)

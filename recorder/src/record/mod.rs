@@ -12,7 +12,7 @@ pub use recorded::Profile;
 pub(crate) use recorded::{symbols, title, try_to_create};
 
 use crate::limits::{DEFAULT_HZ, DEFAULT_SECONDS, MAX_HZ, MAX_INTERVAL, MAX_SECONDS};
-use crate::own::own_thread;
+use crate::own;
 use crate::session::{self, Cancel, Mode, Request, SessionError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -182,10 +182,8 @@ impl Recorder {
         let request = Request { mode, hz, seconds: window, interval: interval.filter(|_| mode.is_memory()) };
         let cancel = Cancel::new();
         let flag = cancel.clone();
-        let thread = std::thread::Builder::new().name("profrec-record".to_owned()).spawn(move || {
-            own_thread();
-            Ok(Profile::named(session::record(&request, &flag)?, mode, detail))
-        });
+        let thread =
+            own::spawn("profrec-record", move || Ok(Profile::named(session::record(&request, &flag)?, mode, detail)));
         let thread = thread.map_err(|error| RecordError::unavailable(format!("cannot start a thread: {error}")))?;
         while !cancel.has_begun() && !thread.is_finished() {
             std::thread::sleep(BEGIN_STEP);

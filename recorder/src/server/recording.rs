@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::{address_space, stacks_text, stop};
 use crate::health::{self, StoreHealth};
 use crate::log::log;
-use crate::own::own_thread;
+use crate::own;
 use crate::record::{symbols, title};
 use crate::session::{self, Cancel, Request, SessionError};
 
@@ -87,8 +87,7 @@ pub(super) fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<oneshot::Receiver<T>, Problem> {
     let (sender, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        own_thread();
+    let thread = own::spawn(name, move || {
         // The receiver is gone if the client is.
         let _ = sender.send(work());
     });

@@ -24,7 +24,7 @@ use super::slots::Slots;
 use super::{Running, Server, ServerInfo, StartError, stop};
 use crate::config::{Address, AllocInterval, Token};
 use crate::log::log;
-use crate::own::own_thread;
+use crate::own;
 use crate::registry::Registered;
 use crate::session::SessionError;
 
@@ -51,13 +51,8 @@ pub(super) struct Setup {
 pub(super) fn start(setup: Setup) -> Result<Server, StartError> {
     let (stop, stop_requested) = watch::channel(false);
     let (started, outcome) = mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new()
-        .name("profrec-server".to_owned())
-        .spawn(move || {
-            own_thread();
-            run(setup, stop_requested, &started);
-        })
-        .map_err(StartError::thread)?;
+    let thread = own::spawn("profrec-server", move || run(setup, stop_requested, &started));
+    let thread = thread.map_err(StartError::thread)?;
     match outcome.recv() {
         Ok(Ok(info)) => Ok(Server { info, running: Some(Running { stop, thread }) }),
         Ok(Err(error)) => {
