@@ -6,6 +6,8 @@
 pub mod allocated;
 pub mod cfi;
 pub mod code;
+#[cfg(all(fuzzing, feature = "libfuzzer"))]
+pub mod http;
 pub mod input;
 pub mod profiles;
 pub mod walker;

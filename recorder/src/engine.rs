@@ -2,7 +2,7 @@
 
 use crate::sampler::{self, cpu, wall};
 use crate::session::SessionError;
-use crate::{objects, own};
+use crate::{forked, objects, own};
 use alloc_hook::record;
 use capture::region;
 use capture::tree::Tree;
@@ -21,11 +21,33 @@ pub(crate) enum Engine {
 
 struct Running {
     hz: u32,
-    users: usize,
-    /// When the last of its users will leave.
-    ends: Instant,
+    users: Users,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Who uses something together: when each of them will leave, if nobody cuts it off before.
+#[derive(Default)]
+struct Users(Vec<Instant>);
+
+impl Users {
+    fn enter(&mut self, ends: Instant) {
+        self.0.push(ends);
+    }
+
+    /// Takes one off; whether nobody is left.
+    fn leave(&mut self, ends: Instant) -> bool {
+        if let Some(place) = self.0.iter().position(|other| *other == ends) {
+            self.0.swap_remove(place);
+        }
+        self.0.is_empty()
+    }
+
+    /// How long to wait until the last of them is gone.
+    fn busy(&self) -> SessionError {
+        let last = self.0.iter().max().map(|ends| ends.saturating_duration_since(Instant::now()));
+        SessionError::Busy { retry_after: last.unwrap_or_default() }
+    }
 }
 
 static CPU: Mutex<Option<Running>> = Mutex::new(None);
@@ -41,7 +63,7 @@ fn slot(engine: Engine) -> &'static Mutex<Option<Running>> {
 }
 
 /// One client's share; the last one to be dropped ends the sampling.
-pub(crate) struct Joined(Engine);
+pub(crate) struct Joined(Engine, Instant);
 
 /// Joins the sampling of a kind at this rate, and starts it if need be.
 pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, SessionError> {
@@ -49,11 +71,10 @@ pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, 
     let ends = Instant::now() + window;
     if let Some(running) = &mut *running {
         if running.hz != hz {
-            return Err(SessionError::Busy { retry_after: running.ends.saturating_duration_since(Instant::now()) });
+            return Err(running.users.busy());
         }
-        running.users += 1;
-        running.ends = running.ends.max(ends);
-        return Ok(Joined(engine));
+        running.users.enter(ends);
+        return Ok(Joined(engine, ends));
     }
     let others = match engine {
         Engine::Cpu => WALL.try_lock().is_none_or(|w| w.is_some()),
@@ -73,8 +94,8 @@ pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, 
     } else {
         Some(spawn(engine, hz, &stop)?)
     };
-    *running = Some(Running { hz, users: 1, ends, stop, thread });
-    Ok(Joined(engine))
+    *running = Some(Running { hz, users: Users(vec![ends]), stop, thread });
+    Ok(Joined(engine, ends))
 }
 
 /// Joins the sampling of a kind at the rate at which it runs, or starts it at this one; also the rate in force.
@@ -95,8 +116,7 @@ impl Drop for Joined {
     fn drop(&mut self) {
         let mut running = slot(self.0).lock();
         let Some(engine) = &mut *running else { return };
-        engine.users -= 1;
-        if engine.users == 0 {
+        if engine.users.leave(self.1) {
             engine.stop.store(true, Ordering::Release);
             if let Some(thread) = engine.thread.take() {
                 thread.thread().unpark();
@@ -111,22 +131,19 @@ fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<(
     let (ready, is_ready) = std::sync::mpsc::channel();
     let stop = Arc::clone(stop);
     let period = Duration::from_nanos(u64::from(1_000_000_000 / hz));
-    let thread = std::thread::Builder::new().name("profrec-sampler".to_owned()).spawn(move || {
-        own::own_thread();
-        match engine {
-            Engine::Cpu => {
-                let timers = cpu::Timers::start(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
-                let _ = ready.send(timers.is_some());
-                if let Some(timers) = timers {
-                    sample_cpu(timers, period, &stop);
-                }
+    let thread = own::spawn("profrec-sampler", move || match engine {
+        Engine::Cpu => {
+            let timers = cpu::Timers::start(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
+            let _ = ready.send(timers.is_some());
+            if let Some(timers) = timers {
+                sample_cpu(timers, period, &stop);
             }
-            Engine::Wall => {
-                let watch = wall::Watch::start();
-                let _ = ready.send(watch.is_some());
-                if let Some(watch) = watch {
-                    sample_wall(watch, period, &stop);
-                }
+        }
+        Engine::Wall => {
+            let watch = wall::Watch::start();
+            let _ = ready.send(watch.is_some());
+            if let Some(watch) = watch {
+                sample_wall(watch, period, &stop);
             }
         }
     });
@@ -187,53 +204,40 @@ pub(crate) fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &Atomi
 /// The process has one thread, which does not use this module at the moment.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn reset_in_child() {
-    fn forget<T: Default>(lock: &Mutex<T>) {
-        if lock.is_locked() {
-            // SAFETY: as the function's contract says, the thread that holds it does not exist here.
-            unsafe { lock.force_unlock() };
-        }
-        // Threads that it names are not here, and memory that it points to may have been half written.
-        std::mem::forget(std::mem::take(&mut *lock.lock()));
-    }
-    forget(&CPU);
-    forget(&WALL);
-    let was_held = INTERVAL.is_locked() || INTERVAL.lock().is_some();
-    forget(&INTERVAL);
-    forget(&TREE);
-    if was_held {
+    // SAFETY: the function's own contract.
+    let (cpu, wall, interval, tree) =
+        unsafe { (forked::take(&CPU), forked::take(&WALL), forked::take(&INTERVAL), forked::take(&TREE)) };
+    // Threads that they name are not here.
+    std::mem::forget((cpu, wall, tree));
+    if interval.is_none_or(|interval| interval.is_some()) {
         record::set_interval(CONFIGURED.load(Ordering::Relaxed));
     }
 }
 
 /// A client's hold on the allocation interval.
 pub(crate) struct Sampling {
-    holds: bool,
+    /// Until when; `None`: it holds nothing.
+    holds: Option<Instant>,
 }
 
-static INTERVAL: Mutex<Option<(u64, usize, Instant)>> = Mutex::new(None);
+static INTERVAL: Mutex<Option<(u64, Users)>> = Mutex::new(None);
 
 impl Sampling {
     /// Sets the interval for a window; without one, the interval in force is used.
     pub(crate) fn join(interval: Option<u64>, seconds: Option<f64>) -> Result<Self, SessionError> {
-        let (Some(wanted), Some(seconds)) = (interval, seconds) else { return Ok(Self { holds: false }) };
+        let (Some(wanted), Some(seconds)) = (interval, seconds) else { return Ok(Self { holds: None }) };
         let ends = Instant::now() + Duration::from_secs_f64(seconds);
         let mut held = INTERVAL.lock();
         match &mut *held {
-            Some((interval, users, until)) if *interval == wanted => {
-                *users += 1;
-                *until = ends.max(*until);
-                Ok(Self { holds: true })
-            }
-            Some((.., until)) => {
-                Err(SessionError::Busy { retry_after: until.saturating_duration_since(Instant::now()) })
-            }
+            Some((interval, users)) if *interval == wanted => users.enter(ends),
+            Some((_, users)) => return Err(users.busy()),
             None => {
                 CONFIGURED.store(record::interval(), Ordering::Relaxed);
                 record::set_interval(wanted);
-                *held = Some((wanted, 1, ends));
-                Ok(Self { holds: true })
+                *held = Some((wanted, Users(vec![ends])));
             }
         }
+        Ok(Self { holds: Some(ends) })
     }
 }
 
@@ -242,16 +246,11 @@ static CONFIGURED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 
 impl Drop for Sampling {
     fn drop(&mut self) {
-        if !self.holds {
-            return;
-        }
+        let Some(ends) = self.holds else { return };
         let mut held = INTERVAL.lock();
-        if let Some((_, users, _)) = &mut *held {
-            *users -= 1;
-            if *users == 0 {
-                record::set_interval(CONFIGURED.load(Ordering::Relaxed));
-                *held = None;
-            }
+        if held.as_mut().is_some_and(|(_, users)| users.leave(ends)) {
+            record::set_interval(CONFIGURED.load(Ordering::Relaxed));
+            *held = None;
         }
     }
 }

@@ -22,6 +22,8 @@ mod config;
 #[cfg(feature = "server")]
 mod engine;
 #[cfg(feature = "server")]
+mod forked;
+#[cfg(feature = "server")]
 mod health;
 pub mod labels;
 #[cfg(feature = "server")]
@@ -39,9 +41,13 @@ mod own;
 #[doc(hidden)]
 pub mod preload;
 #[cfg(feature = "server")]
+mod record;
+#[cfg(feature = "server")]
 mod registry;
 #[cfg(feature = "server")]
 mod resident;
+#[cfg(feature = "server")]
+mod room;
 mod sampler;
 #[cfg(feature = "server")]
 mod server;
@@ -55,12 +61,23 @@ mod tables;
 mod threads;
 
 pub use alloc_hook::{RecordingAllocator, SystemAllocator};
+#[cfg(feature = "server")]
+pub use profile::{Format, SampleType};
+#[cfg(feature = "criterion")]
+pub use record::CriterionProfiler;
+#[cfg(feature = "server")]
+pub use record::{Profile, RecordError, RecordErrorKind, Recorder, Session};
+#[cfg(all(feature = "server", fuzzing))]
+#[doc(hidden)]
+pub use server::fuzzed;
 #[cfg(feature = "axum")]
 pub use server::router;
 #[cfg(feature = "server")]
 pub use server::{RouteAnswer, RouteRequest, Server, ServerBuilder, ServerInfo, StartError};
 #[cfg(feature = "server")]
 pub use session::Mode;
+#[cfg(feature = "server")]
+pub use symbolize::Detail;
 
 /// The README's example is compiled with the tests.
 #[cfg(doctest)]

@@ -3,19 +3,15 @@
 use crate::config::{AllocInterval, Config};
 use crate::log::log;
 use crate::mode::Mode;
-use crate::own::own_thread;
+use crate::own;
+use crate::record::{self, Profile, WITHOUT_END};
 use crate::session::{self, Cancel, Request};
 use parking_lot::Mutex;
 use profile::Format;
-use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Longer than any process lives: a recording that only [`Writing::finish`] ends.
-const WITHOUT_END: f64 = 1e9;
+use symbolize::Detail;
 
 /// A profile that is being recorded for the file.
 pub(crate) struct Writing {
@@ -31,12 +27,11 @@ impl Writing {
             log!(Error, "{} will not be written: {reason}", path.display());
             None::<Self>
         };
-        let format = match Format::from_path(&path) {
-            Ok(format) => format,
-            Err(error) => return refuse(&error),
-        };
+        if let Err(error) = Format::from_path(&path) {
+            return refuse(&error);
+        }
         // A wrong directory is said now, and not when there is something to lose.
-        if let Err(error) = create(&part_of(&path)).and_then(|_| std::fs::remove_file(part_of(&path))) {
+        if let Err(error) = record::try_to_create(&path) {
             return refuse(&error);
         }
         if config.mode.is_memory() && config.alloc_interval == AllocInterval::Off {
@@ -46,9 +41,9 @@ impl Writing {
         let interval = config.alloc_interval.bytes();
         let cancel = Cancel::new();
         let flag = cancel.clone();
-        let thread = std::thread::Builder::new().name("profrec-record".to_owned()).spawn(move || {
-            own_thread();
-            match record(mode, hz, interval, &flag).and_then(|profile| write(profile, mode, format, &path)) {
+        let thread = own::spawn("profrec-record", move || {
+            let recorded = record(mode, hz, interval, &flag);
+            match recorded.and_then(|profile| Profile::named(profile, mode, Detail::Full).write_to(&path)) {
                 Ok(()) => log!(Info, "wrote {}", path.display()),
                 Err(error) => log!(Error, "{} was not written: {error}", path.display()),
             }
@@ -65,6 +60,7 @@ impl Writing {
     /// Ends the recording and writes the file. Waits for it.
     pub(crate) fn finish(self) {
         self.cancel.finish();
+        self.thread.thread().unpark();
         let _ = self.thread.join();
     }
 }
@@ -109,35 +105,11 @@ fn record(mode: Mode, hz: u32, interval: u64, cancel: &Cancel) -> io::Result<pro
     if seconds.is_none() {
         // Counters only grow: everything since the start is there at the end.
         while !cancel.ends() {
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::park_timeout(Duration::from_millis(50));
         }
     }
     let request = Request { mode, hz, seconds, interval: None };
     // What finishes a recording of time does not cut off one of a moment.
     let until = if mode.is_time() { cancel.clone() } else { Cancel::new() };
     session::record(&request, &until).map_err(failed)
-}
-
-fn write(mut profile: profile::Profile, mode: Mode, format: Format, path: &Path) -> io::Result<()> {
-    let options = symbolize::Options { perf_map_pids: vec![std::process::id()], ..symbolize::Options::default() };
-    let found = symbolize::symbolize(&profile, &options);
-    profile.comments.extend(found.notes);
-    let title = format!("{} {} {mode}", crate::config::pattern::exe_name(), std::process::id());
-    let options = profile::Options { title: Some(title), ..profile::Options::default() };
-    let part = part_of(path);
-    let mut file = BufWriter::new(create(&part)?);
-    let written = format.encode(&profile, &found.symbols, &options, &mut file).and_then(|()| file.flush());
-    written.and_then(|()| std::fs::rename(&part, path)).inspect_err(|_| drop(std::fs::remove_file(&part)))
-}
-
-/// The file under a name of its own, until it is whole.
-fn part_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".part-{}", std::process::id()));
-    PathBuf::from(name)
-}
-
-/// Never through a symbolic link, never into a file of somebody else.
-fn create(path: &Path) -> io::Result<std::fs::File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
 }

@@ -5,11 +5,15 @@
 //! The one system facility used here changes the signal mask of the calling thread and nothing else.
 #![allow(unsafe_code)]
 
+use crate::forked;
+use crate::room;
 use crate::sampler::spent;
 use capture::{clock, syscall, thread};
 use parking_lot::Mutex;
 use std::collections::HashSet;
+use std::io;
 use std::mem::MaybeUninit;
+use std::thread::JoinHandle;
 
 /// Signals that an instruction of the thread itself raises; blocking them would turn a crash report into a silent kill.
 const SYNCHRONOUS: [libc::c_int; 7] =
@@ -43,11 +47,28 @@ thread_local! {
 /// the application (one that waits for signals in a thread of its own must not find them delivered here; a peer that closes its
 /// connection must not raise SIGPIPE in a program that does not ignore it).
 ///
-/// Every thread started by this crate calls this first.
-pub(crate) fn own_thread() {
+/// Every thread started by this crate calls this first ([`spawn`]).
+fn own_thread() {
     thread::ignore_current();
     LISTED.with(|_| ());
     block_signals();
+}
+
+/// Starts a thread of the recorder's own.
+///
+/// # Errors
+/// If the kernel refuses it, or there is not the memory that it takes at its start: the standard library ends the process where a new thread gets none, before any code of ours runs.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    if !room::for_a_thread() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        own_thread();
+        work()
+    })
 }
 
 /// CPU time of the recorder's threads that run.
@@ -72,12 +93,8 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
 /// # Safety
 /// The process has one thread, which does not use this module at the moment.
 pub(crate) unsafe fn reset_in_child() {
-    if OWN.is_locked() {
-        // SAFETY: the thread that holds it does not exist here.
-        unsafe { OWN.force_unlock() };
-    }
-    // What it pointed to may have been half written.
-    std::mem::forget(std::mem::take(&mut *OWN.lock()));
+    // SAFETY: the function's own contract.
+    std::mem::forget(unsafe { forked::take(&OWN) });
 }
 
 fn block_signals() {

@@ -11,12 +11,12 @@
 use crate::config::{Config, Mistake, Surroundings, pattern, variable};
 use crate::log::{self, log};
 use crate::output::Writing;
-use crate::own::{self, own_thread};
+use crate::own;
 use crate::preload::Variables;
 use crate::sampler::wall::{Watch, WithRunning};
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
-use crate::{engine, limits, registry};
+use crate::{limits, registry};
 use capture::region::Purpose;
 use capture::{syscall, tls};
 use layout::modes;
@@ -115,12 +115,6 @@ pub(crate) fn begin() {
 pub(crate) fn in_child() {
     let Some(duty) = DUTY.get() else { return };
     AGENT_OF.store(0, Ordering::Relaxed);
-    registry::reset_in_child();
-    // SAFETY: the threads that may have held these do not exist here.
-    unsafe {
-        engine::reset_in_child();
-        own::reset_in_child();
-    }
     match duty {
         Duty::Serve(variables) if serves_children(variables) => start_agent(CHILD_WAITS),
         Duty::Watch { follow: true, .. } => start_agent(Duration::ZERO),
@@ -135,7 +129,7 @@ fn start_agent(wait: Duration) {
     let before = tls::get();
     // The C library allocates for a new thread, and that is not the host's.
     tls::set(own::IGNORED);
-    let started = std::thread::Builder::new().name("profrec-server".to_owned()).spawn(move || agent(wait));
+    let started = own::spawn("profrec-server", move || agent(wait));
     match started {
         Ok(handle) => {
             let thread = Box::into_raw(Box::new(handle.thread().clone()));
@@ -176,7 +170,6 @@ impl Drop for Done {
 
 fn agent(wait: Duration) {
     let _done = Done;
-    own_thread();
     end_threads_that_panic();
     let begun = Instant::now();
     while begun.elapsed() < wait && !STOP.load(Ordering::Acquire) {

@@ -7,6 +7,7 @@
 use crate::engine::{self, Engine};
 use crate::sampler::wall;
 use crate::{objects, snapshot, start, threads};
+use capture::region;
 use profile::Profile;
 use profile::store::{Counters, Decoded};
 use std::sync::Arc;
@@ -27,13 +28,14 @@ pub(crate) struct Request {
     pub(crate) interval: Option<u64>,
 }
 
-/// Asks a running recording to end early.
+/// Asks a running recording to end early, and tells whether it has begun.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancel(Arc<AtomicU8>);
 
 impl Cancel {
     const FINISH: u8 = 1;
     const CANCEL: u8 = 2;
+    const BEGUN: u8 = 4;
 
     pub(crate) fn new() -> Self {
         Self::default()
@@ -55,7 +57,12 @@ impl Cancel {
 
     /// Whether the recording shall end, one way or the other.
     pub(crate) fn ends(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+        self.0.load(Ordering::Relaxed) & (Self::FINISH | Self::CANCEL) != 0
+    }
+
+    /// Whether what happens now is recorded. (Of a recording without a window, nothing is said.)
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::BEGUN != 0
     }
 }
 
@@ -181,7 +188,14 @@ struct Taken {
 }
 
 fn take() -> Result<Taken, SessionError> {
-    let decoded = snapshot::take().ok_or_else(|| SessionError::Unavailable("there is no store".to_owned()))?;
+    let decoded = snapshot::take().ok_or_else(|| {
+        let reason = if region::header().is_none() {
+            "there is no store"
+        } else {
+            "the process may not have the memory that it takes"
+        };
+        SessionError::Unavailable(reason.to_owned())
+    })?;
     let any = decoded.allocs.as_ref().or(decoded.cpu.as_ref()).or(decoded.wall.as_ref());
     let (start_unix_ns, duration_ns) = any.map_or((0, 0), |p| (p.start_unix_ns, p.duration_ns));
     Ok(Taken { decoded, start_unix_ns, duration_ns })
@@ -189,6 +203,7 @@ fn take() -> Result<Taken, SessionError> {
 
 fn wait(window: Duration, cancel: &Cancel) -> Result<(), SessionError> {
     const STEP: Duration = Duration::from_millis(50);
+    cancel.0.fetch_or(Cancel::BEGUN, Ordering::Relaxed);
     let end = Instant::now() + window;
     loop {
         if cancel.is_cancelled() {
@@ -201,6 +216,7 @@ fn wait(window: Duration, cancel: &Cancel) -> Result<(), SessionError> {
         if left.is_zero() {
             return Ok(());
         }
-        std::thread::sleep(left.min(STEP));
+        // Who raised a flag may wake this thread too, so as not to wait for the rest of the step.
+        std::thread::park_timeout(left.min(STEP));
     }
 }

@@ -1,7 +1,7 @@
 //! A consistent copy of the store as profiles; counting goes on.
 
-use crate::own;
 use crate::sampler::{spent, tasks};
+use crate::{own, room};
 use capture::{clock, copy, region, thread};
 use profile::store::{self, Counters, Decoded};
 use std::sync::atomic::Ordering;
@@ -16,9 +16,12 @@ pub(crate) fn counters() -> Option<Counters> {
     store::counters(&bytes()?).ok()
 }
 
-/// A copy of the store itself.
+/// A copy of the store itself; `None` without one, and where the process may not have the memory to make use of it.
 pub(crate) fn bytes() -> Option<Vec<u8>> {
     let header = region::header()?;
+    if !room::for_a_recording() {
+        return None;
+    }
     // Names change while threads run, and are the kernel's to tell.
     thread::each(|state| {
         let name = tasks::name(state.tid());

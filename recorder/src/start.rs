@@ -193,8 +193,18 @@ pub(crate) fn watch_forks() {
     fork::watch(|| {
         in_child();
         #[cfg(feature = "server")]
-        crate::resident::in_child();
+        {
+            reset_control_plane();
+            crate::resident::in_child();
+        }
     });
+}
+
+#[cfg(feature = "server")]
+#[allow(unsafe_code)]
+fn reset_control_plane() {
+    // SAFETY: the fork hook runs on the child's only thread, which came from the host's call of fork.
+    unsafe { crate::forked::reset() };
 }
 
 mod fork {

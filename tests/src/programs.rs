@@ -21,6 +21,18 @@ pub fn compile_c(name: &str, directory: &Path) -> PathBuf {
     program
 }
 
+/// Compiles a small C program whose source is given.
+///
+/// # Panics
+/// If gcc fails.
+pub fn compile_source(name: &str, source: &str, directory: &Path) -> PathBuf {
+    let (file, program) = (directory.join(format!("{name}.c")), directory.join(name));
+    std::fs::write(&file, source).expect("the source can be written");
+    let status = Command::new("gcc").args(["-O1", "-pthread", "-o"]).args([&program, &file]).status();
+    assert!(status.is_ok_and(|s| s.success()), "gcc compiles {name}.c");
+    program
+}
+
 /// Compiles a C file of the folder `victims` to a shared library.
 ///
 /// # Panics

@@ -1,5 +1,10 @@
 //! `measure` counts what the thread allocated, `assert_max!` tells who allocated too much; both while other threads allocate.
 
+#[path = "measured/cycles.rs"]
+mod cycles;
+#[path = "measured/recorder.rs"]
+mod recorder;
+
 use profile_recorder::alloc::{AllocStats, assert_max, measure};
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +12,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[global_allocator]
-static ALLOC: profile_recorder::RecordingAllocator = profile_recorder::RecordingAllocator::system();
+static ALLOC: profile_recorder::RecordingAllocator<cycles::Counting> =
+    profile_recorder::RecordingAllocator::new(cycles::Counting);
 
 fn counts(stats: &AllocStats) -> Vec<(&'static str, u64, u64)> {
     stats.by_function().map(|function| (function.name, function.calls, function.bytes)).collect()

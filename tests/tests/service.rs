@@ -1,5 +1,13 @@
 //! A Rust service with the library answers curl and `go tool pprof` while it works.
 
+#[path = "service/clients.rs"]
+mod clients;
+#[path = "service/crowd.rs"]
+mod crowd;
+#[path = "service/forked.rs"]
+mod forked;
+#[path = "service/pressure.rs"]
+mod pressure;
 #[path = "service/resident.rs"]
 mod resident;
 

@@ -124,6 +124,12 @@ impl ServerBuilder {
         self
     }
 
+    /// What it offers, for a server without a socket.
+    #[cfg(fuzzing)]
+    pub(super) fn into_offer(self) -> Offer {
+        self.offer
+    }
+
     /// Starts the server on a thread of its own.
     ///
     /// # Errors

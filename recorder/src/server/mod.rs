@@ -9,6 +9,9 @@ mod answer;
 mod builder;
 mod connection;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzed;
+mod inherited;
 mod listen;
 mod meter;
 mod metrics;
@@ -98,6 +101,16 @@ impl Server {
 
     /// Stops the server and waits for its end, about a second at most. The same as dropping it.
     pub fn stop(self) {}
+}
+
+/// Closes the parent's sockets, in a child after fork.
+///
+/// # Safety
+/// The process has one thread, which does not use a server at the moment.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn reset_in_child() {
+    // SAFETY: the function's own contract.
+    unsafe { inherited::close_in_child() };
 }
 
 impl Drop for Server {

@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 
 use super::answer::{self, Answer};
+use crate::limits;
 
 /// Marks an error text that `go tool pprof` prints.
 const X_GO_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
@@ -102,8 +103,9 @@ impl Problem {
     }
 }
 
+/// Seconds that a client waits: one at least, and no more than a session may take. (One without an end, for a file that is written when the process ends, would say thirty years.)
 fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1)
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).clamp(1, limits::MAX_SECONDS as u64)
 }
 
 #[cfg(test)]
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_busy_answer_says_when_to_come_back() {
-        for (millis, seconds) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (29_500, "30")] {
+        for (millis, seconds) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (29_500, "30"), (u64::MAX, "3600")] {
             let answer = Problem::Busy { retry_after: Duration::from_millis(millis) }.into_answer();
             assert_eq!(
                 (answer.status().as_u16(), &answer.headers()["retry-after"]),

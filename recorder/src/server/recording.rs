@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use profile::store::Counters;
-use profile::{Format, Glob, Profile, Symbols};
-use symbolize::Detail;
+use profile::{Format, Glob, Profile};
 use tokio::sync::{oneshot, watch};
 
 use super::answer::{self, Answer};
@@ -14,7 +13,8 @@ use super::problem::Problem;
 use super::{address_space, stacks_text, stop};
 use crate::health::{self, StoreHealth};
 use crate::log::log;
-use crate::own::own_thread;
+use crate::own;
+use crate::record::{symbols, title};
 use crate::session::{self, Cancel, Request, SessionError};
 
 /// What the server asks of the recorder; tests answer in its place.
@@ -87,8 +87,7 @@ pub(super) fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<oneshot::Receiver<T>, Problem> {
     let (sender, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        own_thread();
+    let thread = own::spawn(name, move || {
         // The receiver is gone if the client is.
         let _ = sender.send(work());
     });
@@ -115,10 +114,10 @@ fn make(recording: &dyn Recording, order: &Order, cancel: &Cancel) -> Result<Ans
     }
     let symbols = symbols(&mut profile, order.detail);
     if let Some(debug) = order.debug {
-        let title = format!("{} profile of {}", order.request.mode, title(order));
+        let title = format!("{} profile of {}", order.request.mode, title(order.request.mode));
         return Ok(answer::text(hyper::StatusCode::OK, stacks_text::text(&profile, &symbols, &title, debug)));
     }
-    let options = profile::Options { title: Some(title(order)), ..profile::Options::default() };
+    let options = profile::Options { title: Some(title(order.request.mode)), ..profile::Options::default() };
     let mut encoded = Vec::new();
     order.format.encode(&profile, &symbols, &options, &mut encoded).map_err(|error| {
         log!(Error, "cannot encode a profile as {}: {error}", order.format);
@@ -141,21 +140,6 @@ fn keep_threads(profile: &mut Profile, glob: &Glob) {
     let is_kept = |thread: profile::ThreadId| matches.get(thread.index()).copied().unwrap_or(false);
     profile.samples.retain(|sample| sample.thread.is_some_and(is_kept));
     profile.events.retain(|event| is_kept(event.thread));
-}
-
-fn symbols(profile: &mut Profile, detail: Detail) -> Symbols {
-    let own = vec![std::process::id()];
-    let options =
-        symbolize::Options { detail, perf_map_pids: own.clone(), file_pids: own, ..symbolize::Options::default() };
-    let found = symbolize::symbolize(profile, &options);
-    profile.comments.extend(found.notes);
-    found.symbols
-}
-
-fn title(order: &Order) -> String {
-    let exe = std::env::current_exe().ok();
-    let name = exe.as_deref().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
-    format!("{name} {} {}", std::process::id(), order.request.mode)
 }
 
 fn deliver(order: &Order, encoded: Vec<u8>) -> Answer {

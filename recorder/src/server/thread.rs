@@ -1,10 +1,12 @@
 //! The server's thread: its runtime, the loop that accepts, the orderly end.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -13,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::access::Access;
 use super::connection::{self, Admission};
+use super::inherited::Listed;
 use super::listen::{Listener, Listening, listen};
 use super::problem::Problem;
 use super::recording::Recording;
@@ -21,7 +24,7 @@ use super::slots::Slots;
 use super::{Running, Server, ServerInfo, StartError, stop};
 use crate::config::{Address, AllocInterval, Token};
 use crate::log::log;
-use crate::own::own_thread;
+use crate::own;
 use crate::registry::Registered;
 use crate::session::SessionError;
 
@@ -48,13 +51,8 @@ pub(super) struct Setup {
 pub(super) fn start(setup: Setup) -> Result<Server, StartError> {
     let (stop, stop_requested) = watch::channel(false);
     let (started, outcome) = mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new()
-        .name("profrec-server".to_owned())
-        .spawn(move || {
-            own_thread();
-            run(setup, stop_requested, &started);
-        })
-        .map_err(StartError::thread)?;
+    let thread = own::spawn("profrec-server", move || run(setup, stop_requested, &started));
+    let thread = thread.map_err(StartError::thread)?;
     match outcome.recv() {
         Ok(Ok(info)) => Ok(Server { info, running: Some(Running { stop, thread }) }),
         Ok(Err(error)) => {
@@ -129,6 +127,10 @@ impl Stream {
 
 async fn serve(setup: Setup, listening: Listening, mut stop: watch::Receiver<bool>) {
     let Listening { listener, url, tcp_host } = listening;
+    let listed = match &listener {
+        Listener::Unix { listener, .. } => Listed::new(listener),
+        Listener::Tcp(listener) => Listed::new(listener),
+    };
     let access = Access { token: setup.token, tcp_host };
     let slots = Slots::new(MAX_CONNECTIONS);
     let service = Arc::new(Service::new(setup.recording, access, url, setup.offer, stop.clone()));
@@ -167,7 +169,7 @@ async fn serve(setup: Setup, listening: Listening, mut stop: watch::Receiver<boo
         }
     }
     // The socket's file goes first: a client that comes now finds no server rather than one that does not answer.
-    drop(listener);
+    drop((listed, listener));
     slots.end_unused();
     let _ = timeout(STOP_WAITS, async { while connections.join_next().await.is_some() {} }).await;
 }
@@ -179,7 +181,15 @@ fn spawn(
     stop: watch::Receiver<bool>,
 ) -> tokio::task::AbortHandle {
     match stream {
-        Stream::Unix(stream) => tasks.spawn_local(connection::run(stream, admission, stop)),
-        Stream::Tcp(stream) => tasks.spawn_local(connection::run(stream, admission, stop)),
+        Stream::Unix(stream) => tasks.spawn_local(run_listed(stream, admission, stop)),
+        Stream::Tcp(stream) => tasks.spawn_local(run_listed(stream, admission, stop)),
     }
+}
+
+async fn run_listed<S>(stream: S, admission: Admission, stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
+{
+    let _listed = Listed::new(&stream);
+    connection::run(stream, admission, stop).await;
 }

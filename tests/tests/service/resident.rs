@@ -275,11 +275,7 @@ int main(void) { pthread_t t; for (int i = 0; i < 4; i++) pthread_create(&t, 0, 
 #[test]
 fn a_program_whose_threads_are_all_stuck_is_profiled_and_cancels_at_once() {
     let directory = scratch();
-    let program = directory.path().join("spins");
-    std::fs::write(directory.path().join("spins.c"), SPINS).unwrap();
-    let compiled =
-        output(Command::new("gcc").args(["-O1", "-pthread", "spins.c", "-o", "spins"]).current_dir(directory.path()));
-    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let program = programs::compile_source("spins", SPINS, directory.path());
     let running = Resident::start(&mut Command::new(program));
     let stacks = text(&running.get("/debug/pprof/profile?seconds=1&format=collapsed"));
     let (all, stuck) = stacks.lines().filter(|line| !line.starts_with('#')).fold((0, 0), |(all, stuck), line| {

@@ -1,0 +1,114 @@
+//! What was recorded, with its names: ready to be written.
+
+use crate::config::pattern::exe_name;
+use crate::mode::Mode;
+use crate::room;
+use profile::{Format, Options, SampleType, Symbols};
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use symbolize::Detail;
+
+/// A finished recording of this process, with the names of what it saw.
+///
+/// It holds no pointer into the process: it can be kept, sent to another thread, written later.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    profile: profile::Profile,
+    symbols: Symbols,
+    title: String,
+}
+
+impl Profile {
+    /// Finds the names.
+    pub(crate) fn named(mut profile: profile::Profile, mode: Mode, detail: Detail) -> Self {
+        let symbols = symbols(&mut profile, detail);
+        Self { profile, symbols, title: title(mode) }
+    }
+
+    /// Writes it in a format.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn encode(&self, format: Format, out: &mut dyn Write) -> io::Result<()> {
+        let options = Options { title: Some(self.title.clone()), ..Options::default() };
+        format.encode(&self.profile, &self.symbols, &options, out)
+    }
+
+    /// Writes it to a file, in the format that the extension says: `.svg`, `.pb.gz`, `.html`, `.folded` and the others of [`Format::EXTENSIONS`]. The file takes its name when it is
+    /// whole; one of that name that exists is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If the extension is none of a format, or the file cannot be written.
+    pub fn write_to(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let format =
+            Format::from_path(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+        let part = part_of(path);
+        let mut file = BufWriter::new(create(&part)?);
+        let written = self.encode(format, &mut file).and_then(|()| file.flush());
+        written.and_then(|()| std::fs::rename(&part, path)).inspect_err(|_| drop(std::fs::remove_file(&part)))
+    }
+
+    /// What was measured, a column each: `cpu/nanoseconds`, `alloc_space/bytes` ...
+    pub fn sample_types(&self) -> &[SampleType] {
+        &self.profile.sample_types
+    }
+
+    /// The sum of the column of that kind (`cpu`, `alloc_space` ...) in its unit; `None` if there is no such column.
+    pub fn total(&self, kind: &str) -> Option<i64> {
+        self.profile.column(kind).map(|column| self.profile.total(column))
+    }
+
+    /// What a reader should know: what was lost first of all.
+    pub fn comments(&self) -> &[String] {
+        &self.profile.comments
+    }
+
+    /// The samples and the names, as the crate `profile-recorder-profile` has them: to be filtered, merged, compared.
+    pub fn into_parts(self) -> (profile::Profile, Symbols) {
+        (self.profile, self.symbols)
+    }
+}
+
+/// The names of a profile of this process; what could not be found is told in its comments.
+pub(crate) fn symbols(profile: &mut profile::Profile, mut detail: Detail) -> Symbols {
+    if detail == Detail::Full && !room::for_lines() {
+        detail = Detail::Names;
+        profile
+            .comments
+            .push("lines and inlined functions: the process may not have the memory to look them up".to_owned());
+    }
+    let own = vec![std::process::id()];
+    let options =
+        symbolize::Options { detail, perf_map_pids: own.clone(), file_pids: own, ..symbolize::Options::default() };
+    let found = symbolize::symbolize(profile, &options);
+    profile.comments.extend(found.notes);
+    found.symbols
+}
+
+/// What pictures and pages of a profile of this process are called.
+pub(crate) fn title(mode: Mode) -> String {
+    format!("{} {} {mode}", exe_name(), std::process::id())
+}
+
+/// The file under a name of its own, until it is whole.
+fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".part-{}", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// Never through a symbolic link, never into a file of somebody else.
+fn create(path: &Path) -> io::Result<std::fs::File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
+}
+
+/// Whether a file of that name could be written now: said before there is something to lose.
+pub(crate) fn try_to_create(path: &Path) -> io::Result<()> {
+    let part = part_of(path);
+    create(&part).and_then(|_| std::fs::remove_file(part))
+}
