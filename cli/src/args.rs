@@ -3,10 +3,12 @@
 mod convert;
 mod diff;
 mod sample;
+mod top;
 
 pub(crate) use convert::Convert;
 pub(crate) use diff::{Diff, DiffFormat};
-pub(crate) use sample::{Completions, List, Man, Sample};
+pub(crate) use sample::{Completions, List, Man, Sample, SampleMode};
+pub(crate) use top::{By, Top};
 
 use crate::error::Error;
 use crate::numbers;
@@ -31,6 +33,8 @@ pub(crate) enum Invocation {
     Diff(Box<Diff>),
     /// Ask a running recorder for a profile.
     Sample(Sample),
+    /// Show what a running recorder sees, again and again.
+    Top(Box<Top>),
     /// Tell which recorders there are.
     List(List),
     /// Print completions for a shell.
@@ -144,7 +148,7 @@ Examples:
 
 /// Record CPU and allocation profiles of any program, without privileges and without changing it.
 #[derive(Debug, Parser)]
-#[command(name = "profrec", version, after_help = EXAMPLES, max_term_width = 120)]
+#[command(name = "profrec", version = env!("PROFREC_VERSION"), after_help = EXAMPLES, max_term_width = 120)]
 #[command(disable_help_subcommand = false, arg_required_else_help = true, subcommand_required = true)]
 struct Typed {
     #[command(subcommand)]
@@ -168,6 +172,9 @@ enum TypedCommand {
     /// Ask a program that carries the library for a profile, while it runs
     #[command(after_help = sample::SAMPLE_EXAMPLES)]
     Sample(sample::TypedSample),
+    /// Watch where a program that carries the library spends time or memory
+    #[command(after_help = top::EXAMPLES)]
+    Top(Top),
     /// List the programs of yours that can be asked
     #[command(after_help = sample::LIST_EXAMPLES)]
     List(List),
@@ -290,6 +297,7 @@ impl TypedCommand {
             Self::Record(typed) => typed.understand().map(Invocation::Record),
             Self::Convert(typed) => typed.understand().map(Invocation::Convert),
             Self::Sample(typed) => typed.understand().map(Invocation::Sample),
+            Self::Top(top) => top.understand().map(|top| Invocation::Top(Box::new(top))),
             Self::List(list) => Ok(Invocation::List(list)),
             Self::Completions(completions) => Ok(Invocation::Completions(completions)),
             Self::Man(man) => Ok(Invocation::Man(man)),

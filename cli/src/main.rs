@@ -21,6 +21,7 @@ mod status;
 mod store;
 mod summary;
 mod target;
+mod top;
 
 use args::Invocation;
 use ending::Ending;
@@ -32,6 +33,7 @@ fn main() {
         Ok(Invocation::Convert(options)) => convert::convert(&options),
         Ok(Invocation::Diff(options)) => diff::diff(&options),
         Ok(Invocation::Sample(options)) => recorders::sample(&options),
+        Ok(Invocation::Top(options)) => top::top(&options),
         Ok(Invocation::List(options)) => recorders::list(&options),
         Ok(Invocation::Completions(options)) => manual::completions(&options),
         Ok(Invocation::Man(options)) => manual::man(&options),

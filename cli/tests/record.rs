@@ -253,3 +253,45 @@ fn the_line_of_progress_shows_what_is_recorded_and_is_wiped_out_in_the_end() {
     let ran = place.run(&["record", "-o", "b.folded", "--", "./sleeper"]);
     assert!(!ran.stderr.contains('\r'), "no terminal, no line: {}", ran.stderr);
 }
+
+#[test]
+fn make_with_two_jobs_builds_a_c_project_as_ever_and_each_compiler_is_told_apart() {
+    let mut place = Place::new();
+    let functions = ["one", "two", "three"];
+    for name in functions {
+        place.add(
+            &format!("{name}.c"),
+            format!("#include <stdio.h>\nint {name}(void) {{ return printf(\"{name}\\n\"); }}\n"),
+            0o644,
+        );
+    }
+    let calls = functions.map(|name| format!("int {name}(void);")).concat();
+    place.add("main.c", format!("{calls}\nint main(void) {{ return one() + two() + three() == 0; }}\n"), 0o644);
+    let rules = "CFLAGS = -O1 -g\nprogram: main.o one.o two.o three.o\n\t$(CC) -o $@ $^\nclean:\n\trm -f *.o program\n";
+    place.add("Makefile", rules, 0o644);
+    let outputs = ["-o", "all.folded", "-o", "by-{EXE}.folded", "-o", "each-{EXE}-{PID}.folded"];
+    let ran = place.run(&[&["record", "--mode", "allocs"], &outputs[..], &["--", "make", "-j2"]].concat());
+    ran.assert_code(0);
+    assert!(ran.stdout.contains("cc -O1 -g") && !ran.stdout.contains("profrec"), "{}", ran.stdout);
+    let built = std::process::Command::new(place.path("program")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&built.stdout), "one\ntwo\nthree\n");
+    // The four compilations, each by a compiler and an assembler of its own.
+    let of = |begin: &str| -> Vec<i64> {
+        let files = place.new_files().into_iter().filter(|name| name.starts_with(begin));
+        files.map(|name| collapsed_total(place.path(&name), "")).collect()
+    };
+    for exe in ["cc1", "as"] {
+        let (each, together) = (of(&format!("each-{exe}-")), of(&format!("by-{exe}.folded")));
+        assert_eq!((each.len(), together.len()), (4, 1), "{exe}: {each:?}");
+        assert!(each.iter().all(|total| *total > 100), "{exe}: {each:?}");
+        assert_eq!(each.iter().sum::<i64>(), together[0], "{exe}");
+    }
+    let all = collapsed_total(place.path("all.folded"), "");
+    assert_eq!((of("each-").iter().sum::<i64>(), of("by-").iter().sum::<i64>()), (all, all));
+    // A project that does not build ends as make does, with what there was until then.
+    place.add("two.c", "int two(void) { return }\n", 0o644);
+    let ran = place.run(&["record", "--quiet", "--mode", "allocs", "-o", "failed.folded", "--", "make", "-j2"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(collapsed_total(place.path("failed.folded"), "") > 100);
+    place.assert_no_store_left();
+}

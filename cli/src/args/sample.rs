@@ -56,10 +56,12 @@ impl SampleMode {
 
     /// How long is measured unless told; `None`: there is an answer at once.
     const fn default_seconds(self) -> Option<u32> {
-        match self {
-            Self::Cpu | Self::Wall | Self::Offcpu => Some(10),
-            Self::Allocs | Self::Heap | Self::Threads => None,
-        }
+        if self.is_time() { Some(10) } else { None }
+    }
+
+    /// Whether time is measured, so that every answer is about a window; the others have an answer at once.
+    pub(crate) const fn is_time(self) -> bool {
+        matches!(self, Self::Cpu | Self::Wall | Self::Offcpu)
     }
 }
 
