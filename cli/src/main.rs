@@ -6,6 +6,7 @@ mod convert;
 mod diff;
 mod ending;
 mod error;
+mod found;
 mod manual;
 mod numbers;
 mod output;

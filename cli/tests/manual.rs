@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use support::Place;
 
-const COMMANDS: [&str; 7] = ["completions", "diff", "list", "man", "record", "sample", "stat"];
+const COMMANDS: [&str; 9] = ["completions", "convert", "diff", "list", "man", "record", "sample", "stat", "top"];
 
 #[test]
 fn every_command_has_a_page_with_its_options_and_examples() {
@@ -58,10 +58,12 @@ fn a_recorder_that_is_not_there_is_named_with_what_to_do() {
         ("", 2, "the target is empty"),
     ] {
         place.run(&["sample", target]).assert_refused(code, &[said]);
+        place.run(&["top", target]).assert_refused(code, &[said]);
     }
     place.run(&["sample", "./a.sock", "-o", "a.bmp"]).assert_refused(2, &[".svg"]);
     place.run(&["sample", "./a.sock", "-o", "no/a.svg"]).assert_refused(1, &["its directory does not exist"]);
     place.run(&["sample", "./a.sock", "--seconds", "0"]).assert_refused(2, &["'0' for '--seconds <N>'"]);
+    place.run(&["top", "./a.sock", "--seconds", "61"]).assert_refused(2, &["'61' for '--seconds <N>'"]);
     place.run(&["sample", "./a.sock", "--seconds", "1", "--mode", "threads"]).assert_refused(2, &["one moment"]);
     assert_eq!(place.new_files(), [""; 0]);
 }

@@ -67,10 +67,7 @@ impl TypedConvert {
         if let Some(twice) = OutputPath::first_repeated(&self.outputs) {
             return Err(Error::usage(format!("'{twice}' is given twice as an output; name each file once")));
         }
-        if let Some(missing) = self.symbol_dirs.iter().find(|directory| !directory.is_dir()) {
-            let missing = missing.display();
-            return Err(Error::usage(format!("'{missing}' for '--symbols <DIR>' is not a directory")));
-        }
+        check_directories(&self.symbol_dirs)?;
         Ok(Convert {
             input: self.input,
             outputs: self.outputs,
@@ -81,4 +78,12 @@ impl TypedConvert {
             quiet: self.quiet,
         })
     }
+}
+
+/// Refuses what `--symbols` names that is no directory.
+pub(super) fn check_directories(directories: &[PathBuf]) -> Result<(), Error> {
+    let missing = directories.iter().find(|directory| !directory.is_dir());
+    missing.map_or(Ok(()), |missing| {
+        Err(Error::usage(format!("'{}' for '--symbols <DIR>' is not a directory", missing.display())))
+    })
 }

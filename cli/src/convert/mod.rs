@@ -5,8 +5,7 @@ mod input;
 use crate::args::Convert;
 use crate::ending::Ending;
 use crate::error::{Error, warn};
-use crate::outputs;
-use crate::summary;
+use crate::{found, outputs, summary};
 use profile::Options;
 use symbolize::NameStyle;
 
@@ -15,16 +14,12 @@ pub(crate) fn convert(convert: &Convert) -> Result<Ending, Error> {
     let (profile, symbols) = input::read(&convert.input)?;
     // Before the long work, so that a name that cannot be written is told at once.
     let outputs = outputs::open_each(&convert.outputs)?;
-    let mut options = symbolize::Options { detail: convert.detail, ..symbolize::Options::default() };
-    options.debug_dirs.splice(0..0, convert.symbol_dirs.iter().cloned());
-    let (mut profile, symbols) = symbolize::adopt(profile, symbols, &options);
-    let found = symbolize::complete(&profile, symbols, &options);
-    if let (false, Some(note)) = (convert.quiet, crate::record::one_note(&found.notes)) {
+    let (mut profile, mut symbols, notes) = found::complete(profile, symbols, convert.detail, &convert.symbol_dirs);
+    if let (false, Some(note)) = (convert.quiet, crate::record::one_note(&notes)) {
         warn(note);
     }
-    let mut symbols = found.symbols;
     // What was noted when it was recorded is not noted twice.
-    let new: Vec<String> = found.notes.into_iter().filter(|note| !profile.comments.contains(note)).collect();
+    let new: Vec<String> = notes.into_iter().filter(|note| !profile.comments.contains(note)).collect();
     profile.comments.extend(new);
     if convert.names == NameStyle::Short {
         (profile, symbols) = symbolize::short(&profile, &symbols);

@@ -44,12 +44,14 @@ fn keys_do_what_the_help_says() {
     let terminal = Terminal::start(120, 30, &[("NO_COLOR", "1")]);
     started(&terminal, &mut resident, "");
     let pid = resident.child().id();
+    terminal.see(" functions, by self, every 1 s");
+    terminal.key("s");
     let screen = terminal.see("_PyEval_EvalFrameDefault");
     assert!(
         screen.starts_with("python3") && screen.lines().next().unwrap().contains(&format!("({pid}) at /")),
         "{screen}"
     );
-    assert!(screen.contains("cpu, cpu: ") && screen.contains(" functions, by self, every 1 s"), "{screen}");
+    assert!(screen.contains("cpu, cpu: ") && screen.contains(" functions, by total, every 1 s"), "{screen}");
     // 38;5, 31 and their like are colours; 1, 4 and 7 are not.
     let styled = terminal.styled_screen();
     assert!(!styled.contains("\u{1b}[3") && !styled.contains(";3"), "{styled:?}");
@@ -58,12 +60,12 @@ fn keys_do_what_the_help_says() {
     terminal.see("stop and go on");
     terminal.key("Escape");
     terminal.key("f");
-    terminal.see(" stacks, by self");
+    terminal.see(" stacks, by total");
     terminal.see(" < ");
     terminal.key("f");
     terminal.key("/");
     terminal.enter("evalframe");
-    let screen = terminal.see(" functions, by self, every 1 s, filter: evalframe\n");
+    let screen = terminal.see(" functions, by total, every 1 s, filter: evalframe\n");
     assert!(
         screen.lines().skip(4).all(|line| line.is_empty() || line.contains("EvalFrame") || line.starts_with("q quit")),
         "{screen}"
@@ -75,8 +77,6 @@ fn keys_do_what_the_help_says() {
     terminal.wait_for("no filter", |screen| !screen.contains("filter:"));
     terminal.key("v");
     terminal.see("cpu, samples: ");
-    terminal.key("s");
-    terminal.see("by total");
     terminal.key("r");
     terminal.see("by total upwards");
     terminal.key("r");
