@@ -133,12 +133,13 @@ Examples:
   profrec record -- ./program --its-option                          CPU time, to profile.html
   profrec record --hz 999 -o cpu.pb.gz -- make                      a finer look at make and all that it starts
   profrec record --mode allocs -o allocs.svg -- ./program           every allocation with its stack
-  profrec record --mode cpu,heap -o p.svg -- ./program              both: p.cpu.svg and p.heap.svg
+  profrec record --mode cpu,heap -o p.pb.gz -o p.svg -- ./program   both: in one p.pb.gz; p.cpu.svg and p.heap.svg
   profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
   profrec record -o '{EXE}-{PID}.svg' -- make -j2                   a file for each process
 
 The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .col .json
-  .firefox.json .speedscope.json .profrec";
+  .firefox.json .speedscope.json .profrec
+Several modes are in one file if it is .pb.gz .pprof .json .speedscope.json .html or .profrec, and else in one each.";
 
 const STAT_EXAMPLES: &str = "\
 Examples:

@@ -22,6 +22,13 @@ fn every_command_has_a_page_with_its_options_and_examples() {
             assert!(page.contains(&option.replace('-', "\\-")), "{command}: {option} is not in {page}");
         }
     }
+    let pages = std::fs::read_dir(place.path("man1")).unwrap().map(|entry| entry.unwrap().path());
+    let checked =
+        Command::new("mandoc").args(["-Tlint", "-Wwarning"]).args(pages).output().expect("apt-get install mandoc");
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    // Pages of the same sources are the same on every day.
+    let wrong: Vec<&str> = said.lines().filter(|line| !line.contains("missing date")).collect();
+    assert_eq!(wrong, [""; 0]);
     let whole = support::text(place.path("man1/profrec.1"));
     COMMANDS.iter().for_each(|command| assert!(whole.contains(&format!("profrec\\-{command}(1)")), "{whole}"));
     place.run(&["man", "/dev/null/man1"]).assert_refused(1, &["cannot make the directory '/dev/null/man1'"]);
@@ -37,6 +44,19 @@ fn completions_are_scripts_that_the_shell_takes() {
     bash.stdin.take().unwrap().write_all(format!("{}\n{ask}", ran.stdout).as_bytes()).unwrap();
     let answer = bash.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&answer.stdout), "diff\n");
+    for (shell, load) in [
+        (
+            "zsh",
+            "autoload -U compinit; compinit -u -d dump; source script; [ $_comps[profrec] = _profrec ] && echo loaded",
+        ),
+        ("fish", "source script; complete -C 'profrec to' | string match -q 'top*'; and echo loaded"),
+    ] {
+        std::fs::write(place.path("script"), place.run(&["completions", shell]).stdout).unwrap();
+        let loaded =
+            Command::new(shell).args(["-c", load]).env("HOME", place.path("")).current_dir(place.path("")).output();
+        let loaded = support::Ran::of(loaded.expect("apt-get install zsh fish"));
+        assert_eq!(loaded.stdout, "loaded\n", "{shell}: {}", loaded.stderr);
+    }
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let ran = place.run(&["completions", shell]);
         ran.assert_code(0);

@@ -122,28 +122,31 @@ fn children_are_followed_unless_told_otherwise() {
 }
 
 #[test]
-fn each_mode_has_files_of_its_own() {
+fn several_modes_are_in_one_file_where_the_format_can_hold_them_and_else_in_one_each() {
     let place = place_with_victim();
-    let ran = place.run(&[
-        "record",
-        "--mode",
-        "cpu,allocs,heap",
-        "-o",
-        "a.pb.gz",
-        "-o",
-        "a.folded",
-        "--",
-        "./victim",
-        "spin",
-    ]);
+    let outputs = ["-o", "a.pb.gz", "-o", "a.profrec", "-o", "a.folded", "-o", "{EXE}.pb.gz"];
+    let ran =
+        place.run(&[&["record", "--mode", "cpu,allocs,heap"], &outputs[..], &["--", "./victim", "spin"]].concat());
     ran.assert_code(0);
-    let files = ["a.allocs.folded", "a.allocs.pb.gz", "a.cpu.folded", "a.cpu.pb.gz", "a.heap.folded", "a.heap.pb.gz"];
+    let files = ["a.allocs.folded", "a.cpu.folded", "a.heap.folded", "a.pb.gz", "a.profrec", "victim.pb.gz"];
     assert_eq!(place.new_files(), files);
     for file in files {
         assert!(ran.stderr.contains(file), "{}", ran.stderr);
     }
-    assert_eq!(collapsed_total(place.path("a.allocs.folded"), "make_garbage"), 1000);
-    assert_eq!(collapsed_total(place.path("a.heap.folded"), "make_garbage"), 0, "all of them were freed");
+    let of = |name: &str| collapsed_total(place.path(name), "make_garbage");
+    assert_eq!(of("a.allocs.folded"), 1000);
+    assert_eq!(of("a.heap.folded"), 0, "all of them were freed");
+    let cpu = collapsed_total(place.path("a.cpu.folded"), "");
+    for file in ["a.pb.gz", "a.profrec", "victim.pb.gz"] {
+        let bytes = fs::read(place.path(file)).unwrap();
+        let (profile, _) = profile::decode::read(&bytes, profile::decode::Limits::default()).unwrap();
+        let total = |kind: &str| profile.total(profile.column(kind).unwrap_or_else(|| panic!("no {kind} in {file}")));
+        let all = collapsed_total(place.path("a.allocs.folded"), "");
+        assert_eq!((total("cpu"), total("alloc_objects")), (cpu, all), "{file}");
+        let live = collapsed_total(place.path("a.heap.folded"), "");
+        assert_eq!(total("inuse_space"), live, "{file}");
+        assert_eq!(&*profile.sample_types[profile.default_column()].kind, "cpu", "{file}");
+    }
 }
 
 #[test]
