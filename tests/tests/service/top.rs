@@ -52,9 +52,10 @@ fn keys_do_what_the_help_says() {
         "{screen}"
     );
     assert!(screen.contains("cpu, cpu: ") && screen.contains(" functions, by total, every 1 s"), "{screen}");
-    // 38;5, 31 and their like are colours; 1, 4 and 7 are not.
     let styled = terminal.styled_screen();
-    assert!(!styled.contains("\u{1b}[3") && !styled.contains(";3"), "{styled:?}");
+    // Underlined, bold, reversed, and the terminal's own colours (39, 49) are no colours.
+    let colors = (0..=8).flat_map(|color| [format!("[3{color}"), format!("[4{color}"), format!("[9{color}")]);
+    colors.for_each(|color| assert!(!styled.contains(&color), "{color}: {styled:?}"));
 
     terminal.key("?");
     terminal.see("stop and go on");
