@@ -1,7 +1,7 @@
-//! Builds the preload library and puts it where `preload.rs` embeds it from.
+//! Builds the preload library and puts it where `preload.rs` embeds it from; and finds out what commit this is.
 //!
 //! The library is a package of its own with a profile of its own, so it is built by a cargo of its own, into a target directory of its own.
-//! `PROFREC_PRELOAD_LIBRARY=/path/to.so` names a ready-made one instead.
+//! `PROFREC_PRELOAD_LIBRARY=/path/to.so` names a ready-made one instead. `PROFREC_COMMIT` names the commit of sources that lie in no repository.
 
 use sha2::{Digest, Sha256};
 use std::env;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const READY_MADE: &str = "PROFREC_PRELOAD_LIBRARY";
+const COMMIT: &str = "PROFREC_COMMIT";
 const PACKAGE: &str = "profile-recorder-preload";
 const FILE: &str = "libprofrec_preload.so";
 /// Packages that end up in the library, by folder.
@@ -28,10 +29,44 @@ fn main() {
     let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     println!("cargo::rustc-env=PROFREC_PRELOAD_PATH={}", library.display());
     println!("cargo::rustc-env=PROFREC_PRELOAD_SHA256={hash}");
+    println!("cargo::rustc-env=PROFREC_VERSION={}", version());
+}
+
+/// The version, with the commit if there is one to tell.
+fn version() -> String {
+    println!("cargo::rerun-if-env-changed={COMMIT}");
+    let version = env::var("CARGO_PKG_VERSION").expect("cargo sets CARGO_PKG_VERSION");
+    match env::var(COMMIT).ok().filter(|commit| !commit.is_empty()).or_else(commit) {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version,
+    }
+}
+
+/// The commit that is checked out, if these sources are a repository of their own and not a part of somebody else's.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).current_dir(workspace()).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let root = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
+    if root.canonicalize().ok()? != workspace().canonicalize().ok()? {
+        return None;
+    }
+    // Changes with every commit and every checkout.
+    let log = workspace().join(git(&["rev-parse", "--git-path", "logs/HEAD"])?);
+    if log.exists() {
+        println!("cargo::rerun-if-changed={}", log.display());
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+fn workspace() -> PathBuf {
+    variable("CARGO_MANIFEST_DIR").parent().expect("the package has a parent directory").to_owned()
 }
 
 fn build() -> PathBuf {
-    let workspace = variable("CARGO_MANIFEST_DIR").parent().expect("the package has a parent directory").to_owned();
+    let workspace = workspace();
     let manifest = workspace.join("Cargo.toml");
     assert!(
         workspace.join("preload/src/lib.rs").exists(),
@@ -39,7 +74,8 @@ fn build() -> PathBuf {
         workspace.display()
     );
     watch(&workspace);
-    let target = env::var("TARGET").expect("cargo sets TARGET");
+    // What is recorded are the system's programs, whatever this executable is linked with itself.
+    let target = env::var("TARGET").expect("cargo sets TARGET").replace("-musl", "-gnu");
     // One for all profiles of this package: the library is the same. The output directory is `TARGET/PROFILE/build/PACKAGE/out`.
     let out = variable("OUT_DIR");
     let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("preload-library");

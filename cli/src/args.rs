@@ -3,11 +3,13 @@
 mod convert;
 mod diff;
 mod sample;
+mod top;
 mod view;
 
 pub(crate) use convert::Convert;
 pub(crate) use diff::{Diff, DiffFormat};
-pub(crate) use sample::{Completions, List, Man, Sample};
+pub(crate) use sample::{Completions, List, Man, Sample, SampleMode};
+pub(crate) use top::{By, Top};
 pub(crate) use view::View;
 
 use crate::error::Error;
@@ -35,6 +37,8 @@ pub(crate) enum Invocation {
     View(View),
     /// Ask a running recorder for a profile.
     Sample(Sample),
+    /// Show what a running recorder sees, again and again.
+    Top(Box<Top>),
     /// Tell which recorders there are.
     List(List),
     /// Print completions for a shell.
@@ -148,12 +152,13 @@ Examples:
   profrec record --hz 999 -o cpu.pb.gz -- make                      a finer look at make and all that it starts
   profrec record --mode wall -o wall.pb.gz -- ./program             where every thread is all the time, waiting or not
   profrec record --mode allocs -o allocs.svg -- ./program           every allocation with its stack
-  profrec record --mode cpu,heap -o p.svg -- ./program              both: p.cpu.svg and p.heap.svg
+  profrec record --mode cpu,heap -o p.pb.gz -o p.svg -- ./program   both: in one p.pb.gz; p.cpu.svg and p.heap.svg
   profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
   profrec record -o '{EXE}-{PID}.svg' -- make -j2                   a file for each process
 
 The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .col .json
-  .firefox.json .speedscope.json .profrec";
+  .firefox.json .speedscope.json .profrec
+Several modes are in one file if it is .pb.gz .pprof .json .speedscope.json .html or .profrec, and else in one each.";
 
 const STAT_EXAMPLES: &str = "\
 Examples:
@@ -163,7 +168,7 @@ Examples:
 
 /// Record CPU and allocation profiles of any program, without privileges and without changing it.
 #[derive(Debug, Parser)]
-#[command(name = "profrec", version, after_help = EXAMPLES, max_term_width = 120)]
+#[command(name = "profrec", version = env!("PROFREC_VERSION"), after_help = EXAMPLES, max_term_width = 120)]
 #[command(disable_help_subcommand = false, arg_required_else_help = true, subcommand_required = true)]
 struct Typed {
     #[command(subcommand)]
@@ -190,6 +195,9 @@ enum TypedCommand {
     /// Ask a program that carries the library for a profile, while it runs
     #[command(after_help = sample::SAMPLE_EXAMPLES)]
     Sample(sample::TypedSample),
+    /// Watch where a program that carries the library spends time or memory
+    #[command(after_help = top::EXAMPLES)]
+    Top(Top),
     /// List the programs of yours that can be asked
     #[command(after_help = sample::LIST_EXAMPLES)]
     List(List),
@@ -313,6 +321,7 @@ impl TypedCommand {
             Self::Convert(typed) => typed.understand().map(Invocation::Convert),
             Self::View(typed) => typed.understand().map(Invocation::View),
             Self::Sample(typed) => typed.understand().map(Invocation::Sample),
+            Self::Top(top) => top.understand().map(|top| Invocation::Top(Box::new(top))),
             Self::List(list) => Ok(Invocation::List(list)),
             Self::Completions(completions) => Ok(Invocation::Completions(completions)),
             Self::Man(man) => Ok(Invocation::Man(man)),

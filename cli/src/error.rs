@@ -31,7 +31,7 @@ impl Error {
         say("error", &self.line);
     }
 
-    /// What it says.
+    /// The line without what `print` puts before it.
     pub(crate) fn line(&self) -> &str {
         &self.line
     }

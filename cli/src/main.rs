@@ -6,6 +6,7 @@ mod convert;
 mod diff;
 mod ending;
 mod error;
+mod found;
 mod manual;
 mod numbers;
 mod output;
@@ -21,6 +22,7 @@ mod status;
 mod store;
 mod summary;
 mod target;
+mod top;
 mod view;
 
 use args::Invocation;
@@ -34,6 +36,7 @@ fn main() {
         Ok(Invocation::Diff(options)) => diff::diff(&options),
         Ok(Invocation::View(options)) => view::view(&options),
         Ok(Invocation::Sample(options)) => recorders::sample(&options),
+        Ok(Invocation::Top(options)) => top::top(&options),
         Ok(Invocation::List(options)) => recorders::list(&options),
         Ok(Invocation::Completions(options)) => manual::completions(&options),
         Ok(Invocation::Man(options)) => manual::man(&options),

@@ -28,16 +28,26 @@ pub(crate) fn man(man: &Man) -> Result<Ending, Error> {
             "profrec" => "profrec".to_owned(),
             name => format!("profrec-{name}"),
         };
-        let source = concat!("profrec ", env!("CARGO_PKG_VERSION"));
-        let page = Page::new(command.display_name(&name)).title(&name).source(source);
+        let page = Page::new(command.display_name(&name)).title(&name);
         let file = PendingFile::create(directory.join(format!("{name}.1")))?;
         file.finish(|out| {
             let mut text = Vec::new();
             page.render(&mut text)?;
-            out.write_all(with_examples_as_they_are(&String::from_utf8_lossy(&text)).as_bytes())
+            out.write_all(as_readers_expect(&String::from_utf8_lossy(&text), &name).as_bytes())
         })?;
     }
     Ok(Ending::Code(0))
+}
+
+/// The page with a heading that keeps its empty date in its place, and without line breaks around paragraphs.
+fn as_readers_expect(page: &str, name: &str) -> String {
+    let heading = concat!(" 1 \"\" \"profrec ", env!("CARGO_PKG_VERSION"), "\" \"Profile Recorder\"");
+    let line = |line: &str| match line.strip_prefix(".TH ") {
+        Some(_) => format!(".TH {name}{heading}\n"),
+        None => format!("{line}\n"),
+    };
+    let page: String = page.lines().map(line).collect();
+    with_examples_as_they_are(&page.replace("\n.br\n\n.br\n", "\n.sp\n"))
 }
 
 /// Examples are columns: their lines are not to be filled.

@@ -63,22 +63,30 @@ impl fmt::Display for OutputPath {
 /// One file to be written.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// What it shows.
-    pub(crate) mode: Mode,
+    /// What it shows; `None`: all modes.
+    pub(crate) mode: Option<Mode>,
     /// How.
     pub(crate) format: Format,
     /// Where.
     pub(crate) file: PendingFile,
 }
 
-/// Opens a file for each output, or for each output and mode if there are several modes.
+/// Opens a file for each output. Where a format cannot hold several modes side by side, each mode has a file.
 pub(crate) fn open(paths: &[OutputPath], modes: &[Mode]) -> Result<Vec<Output>, Error> {
-    let each = paths.iter().flat_map(|output| modes.iter().map(move |mode| (output, *mode)));
-    each.map(|(output, mode)| {
-        let path = if modes.len() == 1 { output.path.clone() } else { output.with_mode(mode) };
-        Ok(Output { mode, format: output.format, file: PendingFile::create(path)? })
-    })
-    .collect()
+    let each = paths.iter().flat_map(|output| {
+        let shown: Vec<(Option<Mode>, PathBuf)> = match modes {
+            [mode] => vec![(Some(*mode), output.path.clone())],
+            _ if holds_several(output.format) => vec![(None, output.path.clone())],
+            _ => modes.iter().map(|mode| (Some(*mode), output.with_mode(*mode))).collect(),
+        };
+        shown.into_iter().map(|(mode, path)| (mode, output.format, path))
+    });
+    each.map(|(mode, format, path)| Ok(Output { mode, format, file: PendingFile::create(path)? })).collect()
+}
+
+/// Whether readers of the format choose among its sample types. A flame graph shows one; text formats hold one; the Firefox Profiler has one table for allocations.
+const fn holds_several(format: Format) -> bool {
+    matches!(format, Format::Pprof | Format::Raw | Format::Json | Format::Speedscope | Format::Html)
 }
 
 /// Opens a file for each output, with its format.

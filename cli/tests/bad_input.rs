@@ -95,6 +95,75 @@ fn a_read_only_output_or_directory_is_refused() {
     assert_eq!(place.new_files(), ["dir"]);
 }
 
+/// Runs a script where `small` is a file system with room for a page, and `fixed` one that nobody can write to, not even root.
+fn among_file_systems(place: &Place, script: &str) -> support::Ran {
+    for name in ["small", "fixed"] {
+        std::fs::create_dir_all(place.path(name)).unwrap();
+    }
+    let mounts = "mount -t tmpfs -o size=64k none small && mount -t tmpfs -o ro none fixed && head -c 60k /dev/zero >small/filler";
+    let command = place.command(&[]);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--map-root-user", "sh", "-c", &format!("{mounts} || exit 99; {script}")]);
+    unshare.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    unshare.env("profrec", command.get_program()).current_dir(place.path(""));
+    support::Ran::of(unshare.output().unwrap())
+}
+
+#[test]
+fn a_full_disk_is_said_in_a_line_and_nothing_half_written_is_left() {
+    let place = Place::new();
+    // Something to convert and to compare, where there is room.
+    place.run(&["record", "--quiet", "--mode", "allocs", "-o", "a.profrec", "--", "ls", "-l", "/"]).assert_code(0);
+    for (options, file) in [
+        ("record --quiet --mode allocs -o small/b.svg -- ls -l /", "small/b.svg"),
+        ("record --quiet --mode allocs -o small/{EXE}.svg -- ls -l /", "small/ls.svg"),
+        ("convert --quiet a.profrec -o small/b.html", "small/b.html"),
+        ("diff --quiet a.profrec a.profrec -o small/b.html", "small/b.html"),
+    ] {
+        let ran = among_file_systems(&place, &format!("$profrec {options} >/dev/null; echo $?; ls -A small"));
+        let line = format!("error: cannot write '{file}': no space left on device\n");
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1\nfiller\n", line.as_str()), "{options}");
+    }
+    place.assert_no_store_left();
+}
+
+#[test]
+fn a_file_system_that_nobody_can_write_to_is_refused_before_anything_is_run() {
+    let place = Place::new();
+    place.run(&["record", "--quiet", "--mode", "allocs", "-o", "a.profrec", "--", "ls", "-l", "/"]).assert_code(0);
+    for options in [
+        "record -o fixed/b.svg -- touch ran",
+        "record -o fixed/{PID}.svg -- touch ran",
+        "stat -o fixed/b.svg -- touch ran",
+        "convert a.profrec -o fixed/b.svg",
+        "diff a.profrec a.profrec -o fixed/b.svg",
+        "sample ./none.sock -o fixed/b.svg",
+    ] {
+        let ran = among_file_systems(&place, &format!("exec $profrec {options}"));
+        ran.assert_refused(1, &["error: cannot write 'fixed/", "': read-only file system\n"]);
+    }
+    assert_eq!(place.new_files(), ["a.profrec", "fixed", "small"]);
+}
+
+#[test]
+fn a_file_that_is_no_profile_is_named_with_what_can_be_read() {
+    let mut place = Place::new();
+    place.add("picture.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and so on", 0o644);
+    place.add("cut.pb.gz", b"\x1f\x8b\x08\0\0\0\0\0", 0o644);
+    place.add("empty.pb.gz", b"", 0o644);
+    for (file, said) in [
+        ("picture.png", "readable"),
+        ("cut.pb.gz", "damaged gzip data"),
+        ("empty.pb.gz", "is empty"),
+        ("none.pb.gz", "no such file"),
+    ] {
+        let named = format!("cannot read '{file}'");
+        place.run(&["convert", file, "-o", "b.svg"]).assert_refused(1, &[&named, said]);
+        place.run(&["diff", file, file, "-o", "b.md"]).assert_refused(1, &[&named, said]);
+    }
+    assert_eq!(place.new_files(), [""; 0]);
+}
+
 #[test]
 fn a_command_that_is_not_there_is_named() {
     let mut place = Place::new();

@@ -264,3 +264,37 @@ fn a_full_disk_is_said_and_leaves_nothing() {
     let ran = support::Ran::of(output.unwrap());
     ran.assert_refused(1, &["cannot write to standard output: no space left on device"]);
 }
+
+#[test]
+fn profiles_without_names_are_compared_by_those_that_are_found_in_the_builds() {
+    let mut place = Place::new();
+    let source = |times: u32| {
+        format!(
+            "#include <stdlib.h>\n__attribute__((noinline)) void fill(void) {{ for (int i = 0; i < {times}; i++) \
+             {{ void *volatile p = malloc(8); free(p); }} }}\nint main(void) {{ fill(); return 0; }}\n"
+        )
+    };
+    std::fs::create_dir(place.path("builds")).unwrap();
+    for (side, times) in [("base", 100), ("head", 130)] {
+        // Another length of the code before it: other addresses, and another build id.
+        let padding = if side == "head" { "-DPAD -falign-functions=256" } else { "-DNONE" };
+        let options: Vec<&str> = ["-O1", "-g", "-Wl,--build-id"].into_iter().chain(padding.split(' ')).collect();
+        place.compile(side, &source(times), &options);
+        std::fs::rename(place.path(side), place.path("program")).unwrap();
+        let file = format!("{side}.profrec");
+        let record = ["record", "--quiet", "--mode", "allocs", "--symbols", "none", "-o", &file, "--", "./program"];
+        place.run(&record).assert_code(0);
+        std::fs::create_dir(place.path("builds").join(side)).unwrap();
+        std::fs::rename(place.path("program"), place.path("builds").join(side).join("program")).unwrap();
+    }
+    let bare = place.run(&["diff", "base.profrec", "head.profrec", "--metric", "allocs"]);
+    assert!(bare.stdout.contains("program+0x") && !bare.stdout.contains("fill"), "{}", bare.stdout);
+    let sides = ["--symbols", "builds/base", "--symbols", "builds/head"];
+    let named = place.run(&[&["diff", "base.profrec", "head.profrec", "--metric", "allocs"], &sides[..]].concat());
+    named.assert_code(0);
+    assert!(named.stdout.contains("+30  grown  fill (") && named.stdout.contains("head.c:2)"), "{}", named.stdout);
+    assert!(!named.stdout.contains("program+0x"), "{}", named.stdout);
+    place
+        .run(&["diff", "base.profrec", "head.profrec", "--symbols", "none"])
+        .assert_refused(2, &["'none'", "directory"]);
+}

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use support::Place;
 
-const COMMANDS: [&str; 7] = ["completions", "diff", "list", "man", "record", "sample", "stat"];
+const COMMANDS: [&str; 9] = ["completions", "convert", "diff", "list", "man", "record", "sample", "stat", "top"];
 
 #[test]
 fn every_command_has_a_page_with_its_options_and_examples() {
@@ -22,6 +22,13 @@ fn every_command_has_a_page_with_its_options_and_examples() {
             assert!(page.contains(&option.replace('-', "\\-")), "{command}: {option} is not in {page}");
         }
     }
+    let pages = std::fs::read_dir(place.path("man1")).unwrap().map(|entry| entry.unwrap().path());
+    let checked =
+        Command::new("mandoc").args(["-Tlint", "-Wwarning"]).args(pages).output().expect("apt-get install mandoc");
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    // Pages of the same sources are the same on every day.
+    let wrong: Vec<&str> = said.lines().filter(|line| !line.contains("missing date")).collect();
+    assert_eq!(wrong, [""; 0]);
     let whole = support::text(place.path("man1/profrec.1"));
     COMMANDS.iter().for_each(|command| assert!(whole.contains(&format!("profrec\\-{command}(1)")), "{whole}"));
     place.run(&["man", "/dev/null/man1"]).assert_refused(1, &["cannot make the directory '/dev/null/man1'"]);
@@ -37,6 +44,19 @@ fn completions_are_scripts_that_the_shell_takes() {
     bash.stdin.take().unwrap().write_all(format!("{}\n{ask}", ran.stdout).as_bytes()).unwrap();
     let answer = bash.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&answer.stdout), "diff\n");
+    for (shell, load) in [
+        (
+            "zsh",
+            "autoload -U compinit; compinit -u -d dump; source script; [ $_comps[profrec] = _profrec ] && echo loaded",
+        ),
+        ("fish", "source script; complete -C 'profrec to' | string match -q 'top*'; and echo loaded"),
+    ] {
+        std::fs::write(place.path("script"), place.run(&["completions", shell]).stdout).unwrap();
+        let loaded =
+            Command::new(shell).args(["-c", load]).env("HOME", place.path("")).current_dir(place.path("")).output();
+        let loaded = support::Ran::of(loaded.expect("apt-get install zsh fish"));
+        assert_eq!(loaded.stdout, "loaded\n", "{shell}: {}", loaded.stderr);
+    }
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let ran = place.run(&["completions", shell]);
         ran.assert_code(0);
@@ -58,10 +78,12 @@ fn a_recorder_that_is_not_there_is_named_with_what_to_do() {
         ("", 2, "the target is empty"),
     ] {
         place.run(&["sample", target]).assert_refused(code, &[said]);
+        place.run(&["top", target]).assert_refused(code, &[said]);
     }
     place.run(&["sample", "./a.sock", "-o", "a.bmp"]).assert_refused(2, &[".svg"]);
     place.run(&["sample", "./a.sock", "-o", "no/a.svg"]).assert_refused(1, &["its directory does not exist"]);
     place.run(&["sample", "./a.sock", "--seconds", "0"]).assert_refused(2, &["'0' for '--seconds <N>'"]);
+    place.run(&["top", "./a.sock", "--seconds", "61"]).assert_refused(2, &["'61' for '--seconds <N>'"]);
     place.run(&["sample", "./a.sock", "--seconds", "1", "--mode", "threads"]).assert_refused(2, &["one moment"]);
     assert_eq!(place.new_files(), [""; 0]);
 }

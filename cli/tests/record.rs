@@ -122,28 +122,31 @@ fn children_are_followed_unless_told_otherwise() {
 }
 
 #[test]
-fn each_mode_has_files_of_its_own() {
+fn several_modes_are_in_one_file_where_the_format_can_hold_them_and_else_in_one_each() {
     let place = place_with_victim();
-    let ran = place.run(&[
-        "record",
-        "--mode",
-        "cpu,allocs,heap",
-        "-o",
-        "a.pb.gz",
-        "-o",
-        "a.folded",
-        "--",
-        "./victim",
-        "spin",
-    ]);
+    let outputs = ["-o", "a.pb.gz", "-o", "a.profrec", "-o", "a.folded", "-o", "{EXE}.pb.gz"];
+    let ran =
+        place.run(&[&["record", "--mode", "cpu,allocs,heap"], &outputs[..], &["--", "./victim", "spin"]].concat());
     ran.assert_code(0);
-    let files = ["a.allocs.folded", "a.allocs.pb.gz", "a.cpu.folded", "a.cpu.pb.gz", "a.heap.folded", "a.heap.pb.gz"];
+    let files = ["a.allocs.folded", "a.cpu.folded", "a.heap.folded", "a.pb.gz", "a.profrec", "victim.pb.gz"];
     assert_eq!(place.new_files(), files);
     for file in files {
         assert!(ran.stderr.contains(file), "{}", ran.stderr);
     }
-    assert_eq!(collapsed_total(place.path("a.allocs.folded"), "make_garbage"), 1000);
-    assert_eq!(collapsed_total(place.path("a.heap.folded"), "make_garbage"), 0, "all of them were freed");
+    let of = |name: &str| collapsed_total(place.path(name), "make_garbage");
+    assert_eq!(of("a.allocs.folded"), 1000);
+    assert_eq!(of("a.heap.folded"), 0, "all of them were freed");
+    let cpu = collapsed_total(place.path("a.cpu.folded"), "");
+    for file in ["a.pb.gz", "a.profrec", "victim.pb.gz"] {
+        let bytes = fs::read(place.path(file)).unwrap();
+        let (profile, _) = profile::decode::read(&bytes, profile::decode::Limits::default()).unwrap();
+        let total = |kind: &str| profile.total(profile.column(kind).unwrap_or_else(|| panic!("no {kind} in {file}")));
+        let all = collapsed_total(place.path("a.allocs.folded"), "");
+        assert_eq!((total("cpu"), total("alloc_objects")), (cpu, all), "{file}");
+        let live = collapsed_total(place.path("a.heap.folded"), "");
+        assert_eq!(total("inuse_space"), live, "{file}");
+        assert_eq!(&*profile.sample_types[profile.default_column()].kind, "cpu", "{file}");
+    }
 }
 
 #[test]
@@ -252,4 +255,45 @@ fn the_line_of_progress_shows_what_is_recorded_and_is_wiped_out_in_the_end() {
     assert!(lines.last().unwrap().starts_with("profrec: heap: "), "{}", ran.stderr);
     let ran = place.run(&["record", "-o", "b.folded", "--", "./sleeper"]);
     assert!(!ran.stderr.contains('\r'), "no terminal, no line: {}", ran.stderr);
+}
+
+#[test]
+fn make_with_two_jobs_builds_a_c_project_as_ever_and_each_compiler_is_told_apart() {
+    let mut place = Place::new();
+    let functions = ["one", "two", "three"];
+    for name in functions {
+        place.add(
+            &format!("{name}.c"),
+            format!("#include <stdio.h>\nint {name}(void) {{ return printf(\"{name}\\n\"); }}\n"),
+            0o644,
+        );
+    }
+    let calls = functions.map(|name| format!("int {name}(void);")).concat();
+    place.add("main.c", format!("{calls}\nint main(void) {{ return one() + two() + three() == 0; }}\n"), 0o644);
+    let rules = "CFLAGS = -O1 -g\nprogram: main.o one.o two.o three.o\n\t$(CC) -o $@ $^\nclean:\n\trm -f *.o program\n";
+    place.add("Makefile", rules, 0o644);
+    let outputs = ["-o", "all.folded", "-o", "by-{EXE}.folded", "-o", "each-{EXE}-{PID}.folded"];
+    let record = ["record", "--mode", "allocs", "--symbols", "names"];
+    let ran = place.run(&[&record, &outputs[..], &["--", "make", "-j2"]].concat());
+    ran.assert_code(0);
+    assert!(ran.stdout.contains("cc -O1 -g") && !ran.stdout.contains("profrec"), "{}", ran.stdout);
+    let built = std::process::Command::new(place.path("program")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&built.stdout), "one\ntwo\nthree\n");
+    // The four compilations, each in a process of its own; and all of the tree, whichever way it is divided.
+    let of = |begin: &str| -> Vec<i64> {
+        let files = place.new_files().into_iter().filter(|name| name.starts_with(begin));
+        files.map(|name| collapsed_total(place.path(&name), "")).collect()
+    };
+    let (each, together) = (of("each-cc1-"), of("by-cc1.folded"));
+    assert_eq!((each.len(), together.len()), (4, 1), "{each:?}");
+    assert!(each.iter().all(|total| *total > 100), "{each:?}");
+    assert_eq!(each.iter().sum::<i64>(), together[0]);
+    let all = collapsed_total(place.path("all.folded"), "");
+    assert_eq!((of("each-").iter().sum::<i64>(), of("by-").iter().sum::<i64>()), (all, all));
+    // A project that does not build ends as make does, with what there was until then.
+    place.add("two.c", "int two(void) { return }\n", 0o644);
+    let ran = place.run(&[&record, &["--quiet", "-o", "failed.folded", "--", "make", "-j2"][..]].concat());
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(collapsed_total(place.path("failed.folded"), "") > 100);
+    place.assert_no_store_left();
 }

@@ -14,10 +14,14 @@ static unsigned long used;
 
 static void *next(const char *name) { return dlsym(RTLD_NEXT, name); }
 
-static void count(int which) {
+/* Where bytes asked are summed, after the calls of each function. */
+enum { BYTES = 6 };
+
+static void count(int which, unsigned long bytes) {
   static unsigned long waiting[16];
   if (!counts) {
     waiting[which]++;
+    waiting[BYTES] += bytes;
     const char *path = getenv("COUNTER_FILE");
     /* Not in the recorder itself, whose environment this is too. */
     if (!path || !getenv("PROFILE_RECORDER_STORE")) return;
@@ -31,6 +35,7 @@ static void count(int which) {
     return;
   }
   __atomic_fetch_add(counts + which, 1, __ATOMIC_RELAXED);
+  __atomic_fetch_add(counts + BYTES, bytes, __ATOMIC_RELAXED);
 }
 
 #define NEXT(name) \
@@ -40,7 +45,7 @@ static void count(int which) {
 
 void *malloc(size_t size) {
   NEXT(malloc)
-  int e = errno; count(0); errno = e;
+  int e = errno; count(0, size); errno = e;
   return real(size);
 bootstrap:
   used += (size + 15) & ~15UL;
@@ -48,7 +53,7 @@ bootstrap:
 }
 void *calloc(size_t n, size_t size) {
   NEXT(calloc)
-  int e = errno; count(1); errno = e;
+  int e = errno; count(1, n * size); errno = e;
   return real(n, size);
 bootstrap:
   used += (n * size + 15) & ~15UL;
@@ -56,21 +61,21 @@ bootstrap:
 }
 void *realloc(void *p, size_t size) {
   NEXT(realloc)
-  int e = errno; count(2); errno = e;
+  int e = errno; count(2, size); errno = e;
   return real(p, size);
 bootstrap:
   abort();
 }
 int posix_memalign(void **p, size_t a, size_t size) {
   NEXT(posix_memalign)
-  int e = errno; count(3); errno = e;
+  int e = errno; count(3, size); errno = e;
   return real(p, a, size);
 bootstrap:
   abort();
 }
 void *aligned_alloc(size_t a, size_t size) {
   NEXT(aligned_alloc)
-  int e = errno; count(4); errno = e;
+  int e = errno; count(4, size); errno = e;
   return real(a, size);
 bootstrap:
   abort();
@@ -78,7 +83,7 @@ bootstrap:
 void free(void *p) {
   if ((char *)p >= early && (char *)p < early + sizeof early) return;
   NEXT(free)
-  int e = errno; count(5); errno = e;
+  int e = errno; count(5, 0); errno = e;
   real(p);
   return;
 bootstrap:

@@ -37,8 +37,7 @@ pub fn compile(directory: &Path) -> PathBuf {
 /// # Panics
 /// If the file is missing.
 pub fn read(file: &Path) -> Counts {
-    let bytes = std::fs::read(file).expect("the counter's file");
-    let word = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
+    let word = |i: usize| word(file, i);
     Counts {
         malloc: word(0),
         calloc: word(1),
@@ -47,4 +46,17 @@ pub fn read(file: &Path) -> Counts {
         aligned_alloc: word(4),
         free: word(5),
     }
+}
+
+/// Bytes that were asked of all of the functions together.
+///
+/// # Panics
+/// If the file is missing.
+pub fn bytes(file: &Path) -> u64 {
+    word(file, 6)
+}
+
+fn word(file: &Path, i: usize) -> u64 {
+    let bytes = std::fs::read(file).expect("the counter's file");
+    u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes"))
 }

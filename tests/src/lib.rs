@@ -10,6 +10,7 @@ pub mod resident;
 pub mod service;
 pub mod socket;
 pub mod stacks;
+pub mod terminal;
 pub mod values;
 
 use std::path::{Path, PathBuf};

@@ -137,27 +137,27 @@ fn record(modes: &str, command: &[&str]) -> Recording {
     let recorded = output(&mut run(&arguments));
     let (stdout, stderr) = (text(&recorded.stdout), text(&recorded.stderr));
     assert!(recorded.status.success() && stderr.is_empty(), "{command:?}: {}\n{stdout}{stderr}", recorded.status);
-    match modes {
-        "allocs" => Recording { stdout, allocs: read(&single), cpu: Vec::new() },
-        "cpu" => Recording { stdout, allocs: Vec::new(), cpu: read(&single) },
-        _ => Recording { stdout, allocs: read(&profile("p.allocs.json")), cpu: read(&profile("p.cpu.json")) },
-    }
+    let of = |mode: &str, column: &str| if modes.contains(mode) { read(&single, column) } else { Vec::new() };
+    Recording { stdout, allocs: of("allocs", "alloc_objects"), cpu: of("cpu", "samples") }
 }
 
-/// The stacks of a profile in JSON.
-fn read(profile: &Path) -> Vec<Stack> {
+/// The stacks of a profile in JSON that have something in this column or the next.
+fn read(profile: &Path, column: &str) -> Vec<Stack> {
     let bytes = std::fs::read(profile).expect("the profile");
     let json: Value = serde_json::from_slice(&bytes).expect("JSON");
     let lost = json["comments"].as_array().expect("comments");
     assert!(lost.iter().all(|comment| !comment.as_str().unwrap_or("").contains("lost: ")), "{lost:?}");
+    let kinds = json["sample_types"].as_array().expect("sample types");
+    let column = kinds.iter().position(|kind| kind["kind"] == column).expect("the column");
     let frames: Vec<Frame> = json["frames"].as_array().expect("frames").iter().map(|f| frame(f, &json)).collect();
     let index = |value: &Value| usize::try_from(value.as_u64().expect("an index")).expect("an index");
     let stack = |sample: &Value| Stack {
         frames: sample["stack"].as_array().expect("a stack").iter().rev().map(|at| frames[index(at)].clone()).collect(),
-        count: sample["values"][0].as_i64().expect("a count"),
-        weight: sample["values"][1].as_i64().expect("a weight"),
+        count: sample["values"][column].as_i64().expect("a count"),
+        weight: sample["values"][column + 1].as_i64().expect("a weight"),
     };
-    json["samples"].as_array().expect("samples").iter().map(stack).collect()
+    let stacks = json["samples"].as_array().expect("samples").iter().map(stack);
+    stacks.filter(|stack| (stack.count, stack.weight) != (0, 0)).collect()
 }
 
 fn frame(frame: &Value, json: &Value) -> Frame {

@@ -10,6 +10,8 @@ mod forked;
 mod pressure;
 #[path = "service/resident.rs"]
 mod resident;
+#[path = "service/top.rs"]
+mod top;
 
 use profile_recorder_tests::service::Service;
 use profile_recorder_tests::{output, pprof, scratch, text};

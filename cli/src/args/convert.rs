@@ -68,10 +68,7 @@ pub(super) struct TypedNaming {
 
 impl TypedNaming {
     pub(super) fn understand(self) -> Result<Naming, Error> {
-        if let Some(missing) = self.symbol_dirs.iter().find(|directory| !directory.is_dir()) {
-            let missing = missing.display();
-            return Err(Error::usage(format!("'{missing}' for '--symbols <DIR>' is not a directory")));
-        }
+        check_directories(&self.symbol_dirs)?;
         Ok(Naming { symbol_dirs: self.symbol_dirs, detail: self.detail.into(), style: self.names.into() })
     }
 }
@@ -89,4 +86,12 @@ impl TypedConvert {
             quiet: self.quiet,
         })
     }
+}
+
+/// Refuses what `--symbols` names that is no directory.
+pub(super) fn check_directories(directories: &[PathBuf]) -> Result<(), Error> {
+    let missing = directories.iter().find(|directory| !directory.is_dir());
+    missing.map_or(Ok(()), |missing| {
+        Err(Error::usage(format!("'{}' for '--symbols <DIR>' is not a directory", missing.display())))
+    })
 }

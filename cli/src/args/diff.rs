@@ -18,6 +18,8 @@ pub(crate) struct Diff {
     pub(crate) fail_on: Vec<Limit>,
     /// Limits beyond which a warning is given.
     pub(crate) warn_on: Vec<Limit>,
+    /// Directories in which the recorded files are looked for, to name addresses that have no names; empty: such addresses stay what they are.
+    pub(crate) symbol_dirs: Vec<PathBuf>,
     /// File of thresholds.
     pub(crate) thresholds: Option<PathBuf>,
     /// Whether that file takes the head's values.
@@ -57,6 +59,7 @@ Examples:
   profrec diff base.pb.gz head.pb.gz --fail-on allocs=+0            exit code 3 if there is one allocation more
   profrec diff base/ head/ --fail-on 'allocs=+2%|+10' -o comment.md -o diff.html
   profrec diff base.json head.json --fail-on bytes=+4KiB            counters that 'stat --json' wrote
+  profrec diff base.profrec head.profrec --symbols ./builds         of recordings made with --symbols none
   profrec diff head.pb.gz --thresholds limits.json                  against numbers in the repository
   profrec diff head.pb.gz --thresholds limits.json --update         which this command writes
 
@@ -80,6 +83,9 @@ pub(super) struct TypedDiff {
     /// Warn beyond this, and exit with 0
     #[arg(long, value_name = "LIMIT")]
     warn_on: Vec<Limit>,
+    /// Find names for profiles that carry none: the recorded files lie here, of both sides; can be given several times
+    #[arg(long = "symbols", value_name = "DIR")]
+    symbol_dirs: Vec<PathBuf>,
     /// Hold the head against the limits in this file, too
     #[arg(long, value_name = "FILE")]
     thresholds: Option<PathBuf>,
@@ -131,12 +137,14 @@ impl TypedDiff {
                 twice.display()
             )));
         }
+        super::convert::check_directories(&self.symbol_dirs)?;
         Ok(Diff {
             base,
             head,
             metrics: self.metrics.iter().map(|name| canonical_metric(name)).collect(),
             fail_on: self.fail_on,
             warn_on: self.warn_on,
+            symbol_dirs: self.symbol_dirs,
             thresholds: self.thresholds,
             update: self.update,
             name: self.name,

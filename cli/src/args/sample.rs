@@ -33,7 +33,7 @@ pub(crate) enum SampleMode {
     Wall,
     /// Elapsed time of blocked threads alone
     Offcpu,
-    /// Allocations since the start, or with --seconds in that time
+    /// Allocations, freed or not
     Allocs,
     /// Allocations that are live now
     Heap,
@@ -56,10 +56,12 @@ impl SampleMode {
 
     /// How long is measured unless told; `None`: there is an answer at once.
     const fn default_seconds(self) -> Option<u32> {
-        match self {
-            Self::Cpu | Self::Wall | Self::Offcpu => Some(10),
-            Self::Allocs | Self::Heap | Self::Threads => None,
-        }
+        if self.is_time() { Some(10) } else { None }
+    }
+
+    /// Whether time is measured, so that every answer is about a window; the others have an answer at once.
+    pub(crate) const fn is_time(self) -> bool {
+        matches!(self, Self::Cpu | Self::Wall | Self::Offcpu)
     }
 }
 
@@ -119,7 +121,7 @@ pub(super) struct TypedSample {
     /// What to measure
     #[arg(long, value_name = "MODE", value_enum, default_value = "cpu")]
     mode: SampleMode,
-    /// How long, 1 to 3600 [default: 10; of allocs, heap and threads what there is now]
+    /// How long, 1 to 3600 [default: 10; of allocs, heap and threads what there is by now, since the start]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
     /// Samples a second, 1 to 10000 [default: the recorder's, 99]

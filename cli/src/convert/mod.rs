@@ -5,8 +5,7 @@ pub(crate) mod input;
 use crate::args::Convert;
 use crate::ending::Ending;
 use crate::error::{Error, warn};
-use crate::outputs;
-use crate::summary;
+use crate::{found, outputs, summary};
 use profile::{Options, Profile, Symbols};
 use std::path::PathBuf;
 use symbolize::{Detail, NameStyle};
@@ -56,14 +55,10 @@ pub(crate) fn convert(convert: &Convert) -> Result<Ending, Error> {
 
 /// A profile with names for the addresses that had none, and what a user should know of those that have none still.
 pub(crate) fn named((profile, symbols): (Profile, Symbols), naming: &Naming) -> (Profile, Symbols, Option<String>) {
-    let mut options = symbolize::Options { detail: naming.detail, ..symbolize::Options::default() };
-    options.debug_dirs.splice(0..0, naming.symbol_dirs.iter().cloned());
-    let (mut profile, symbols) = symbolize::adopt(profile, symbols, &options);
-    let found = symbolize::complete(&profile, symbols, &options);
-    let note = crate::record::one_note(&found.notes);
-    let mut symbols = found.symbols;
+    let (mut profile, mut symbols, notes) = found::complete(profile, symbols, naming.detail, &naming.symbol_dirs);
+    let note = crate::record::one_note(&notes);
     // What was noted when it was recorded is not noted twice.
-    let new: Vec<String> = found.notes.into_iter().filter(|note| !profile.comments.contains(note)).collect();
+    let new: Vec<String> = notes.into_iter().filter(|note| !profile.comments.contains(note)).collect();
     profile.comments.extend(new);
     if naming.style == NameStyle::Short {
         (profile, symbols) = symbolize::short(&profile, &symbols);

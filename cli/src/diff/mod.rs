@@ -25,6 +25,7 @@ pub(crate) use limit::Limit;
 pub(crate) use metric::canonical as canonical_metric;
 use report::Report;
 use std::io::{self, Write};
+use std::path::Path;
 use thresholds::Thresholds;
 
 /// Exit code when a limit is exceeded.
@@ -48,8 +49,14 @@ pub(crate) fn diff(diff: &Diff) -> Result<Ending, Error> {
     let pairs = cases::pairs(diff.base.as_deref(), &diff.head)?;
     let mut cases = Vec::with_capacity(pairs.len());
     for pair in &pairs {
-        let (base, head) = (pair.base.as_deref().map(input::read), input::read(&pair.head));
-        cases.push((pair, base.transpose()?, head?));
+        let read = |path: &Path| -> Result<input::Input, Error> {
+            let (input, notes) = input::read(path, &diff.symbol_dirs)?;
+            if let (false, Some(note)) = (diff.quiet, crate::record::one_note(&notes)) {
+                warn(note);
+            }
+            Ok(input)
+        };
+        cases.push((pair, pair.base.as_deref().map(read).transpose()?, read(&pair.head)?));
     }
     let thresholds_in_force = thresholds.as_ref().filter(|_| !diff.update);
     let report = Report::new(diff, &cases, cases::unpaired(diff.base.as_deref(), &diff.head)?, thresholds_in_force)?;

@@ -2,6 +2,7 @@
 
 mod measured;
 mod per_process;
+mod together;
 
 use crate::args::{Mode, Record};
 use crate::ending::Ending;
@@ -11,8 +12,9 @@ use crate::run::{self, Settings};
 use crate::store::Stores;
 use crate::{summary, target};
 use measured::{Measured, Source};
-use profile::{Options, Profile};
+use profile::{Options, Profile, Symbols};
 use std::path::PathBuf;
+use together::together;
 
 /// Does all of it. The ending is the command's, unless the command succeeded and this did not.
 pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
@@ -81,7 +83,28 @@ pub(crate) fn one_note(notes: &[String]) -> Option<String> {
 /// Writes every file that can be written. Tells of the others, and whether there are any.
 fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, processes: usize) -> (Vec<PathBuf>, bool) {
     let (mut written, mut failed) = (Vec::new(), false);
-    let mut outputs: Vec<Option<Output>> = outputs.into_iter().map(Some).collect();
+    let (of_all, mut of_one): (Vec<Output>, Vec<Output>) =
+        outputs.into_iter().partition(|output| output.mode.is_none());
+    let options = Options {
+        // The program's name and not its arguments: those stay on this machine.
+        title: Some(record.command.name()),
+        ..Options::default()
+    };
+    let mut put = |output: Output, profile: &Profile, symbols: &Symbols| {
+        let format = output.format;
+        match output.file.finish(|out| format.encode(profile, symbols, &options, out)) {
+            Ok(path) => {
+                if let (false, Some(line)) = (record.quiet, summary::large_file(&path, format)) {
+                    warn(line);
+                }
+                written.push(path);
+            }
+            Err(error) => {
+                error.print();
+                failed = true;
+            }
+        }
+    };
     for mode in &record.modes {
         let Some(measured) = measured.iter_mut().find(|m| m.source == Source::of(*mode)) else { continue };
         show_first(&mut measured.profile, *mode);
@@ -91,26 +114,13 @@ fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, pro
                 summary::print_below(summary::live(&measured.profile, &measured.symbols));
             }
         }
-        let options = Options {
-            // The program's name and not its arguments: those stay on this machine.
-            title: Some(record.command.name()),
-            ..Options::default()
-        };
-        for output in outputs.iter_mut().filter_map(|output| output.take_if(|output| output.mode == *mode)) {
-            let format = output.format;
-            match output.file.finish(|out| format.encode(&measured.profile, &measured.symbols, &options, out)) {
-                Ok(path) => {
-                    if let (false, Some(line)) = (record.quiet, summary::large_file(&path, format)) {
-                        warn(line);
-                    }
-                    written.push(path);
-                }
-                Err(error) => {
-                    error.print();
-                    failed = true;
-                }
-            }
-        }
+        let (now, later) = of_one.into_iter().partition(|output| output.mode == Some(*mode));
+        of_one = later;
+        Vec::into_iter(now).for_each(|output| put(output, &measured.profile, &measured.symbols));
+    }
+    if !of_all.is_empty() {
+        let (profile, symbols) = together(&measured);
+        of_all.into_iter().for_each(|output| put(output, &profile, &symbols));
     }
     (written, failed)
 }

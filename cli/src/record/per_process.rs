@@ -1,12 +1,13 @@
 //! A file for each process: outputs with `{PID}` or `{EXE}` in their names.
 
 use super::measured::{Measured, Source};
+use super::together::together;
 use crate::args::Record;
 use crate::error::Error;
 use crate::outputs::{self, OutputPath};
 use crate::pending::PendingFile;
-use profile::Options;
 use profile::store::Decoded;
+use profile::{Options, Profile, Symbols};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -62,16 +63,27 @@ fn one(output: &OutputPath, mut stores: Vec<Decoded>, record: &Record) -> Result
     let mut measured: Vec<Measured> = Vec::new();
     let mut written = Vec::new();
     for output in outputs::open(std::slice::from_ref(output), &record.modes)? {
-        let source = Source::of(output.mode);
-        if !measured.iter().any(|m| m.source == source) {
-            measured.push(Measured::take(source, &mut stores, record.symbols, record.names).0);
+        for mode in output.mode.map_or(record.modes.clone(), |mode| vec![mode]) {
+            let source = Source::of(mode);
+            if !measured.iter().any(|m| m.source == source) {
+                measured.push(Measured::take(source, &mut stores, record.symbols, record.names).0);
+            }
         }
-        let Some(measured) = measured.iter_mut().find(|m| m.source == source) else { continue };
-        super::show_first(&mut measured.profile, output.mode);
         let options = Options { title: process.clone(), ..Options::default() };
-        let format = output.format;
-        let file = output.file;
-        written.push(file.finish(|out| format.encode(&measured.profile, &measured.symbols, &options, out))?);
+        let put = |profile: &Profile, symbols: &Symbols| {
+            output.file.finish(|out| output.format.encode(profile, symbols, &options, out))
+        };
+        written.push(match output.mode {
+            None => {
+                let (profile, symbols) = together(&measured);
+                put(&profile, &symbols)?
+            }
+            Some(mode) => {
+                let Some(measured) = measured.iter_mut().find(|m| m.source == Source::of(mode)) else { continue };
+                super::show_first(&mut measured.profile, mode);
+                put(&measured.profile, &measured.symbols)?
+            }
+        });
     }
     Ok(written)
 }

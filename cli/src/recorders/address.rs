@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Where a recorder listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Address {
+pub(crate) enum Address {
     /// A Unix socket.
     Unix(PathBuf),
     /// Host and port.
@@ -26,7 +26,7 @@ impl fmt::Display for Address {
 
 impl Address {
     /// The address of a target: a URL, a path, a pid or a name.
-    pub(super) fn of(target: &str) -> Result<Self, Error> {
+    pub(crate) fn of(target: &str) -> Result<Self, Error> {
         if target.contains("://") {
             return Self::of_url(target);
         }

@@ -21,12 +21,30 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Largest answer.
 const MOST_BYTES: usize = 1 << 30;
 
+/// Why there is no body.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The recorder answered that it will not.
+    Refused(Error),
+    /// Nobody answered.
+    Unanswered(Error),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) | Failure::Unanswered(error) => error,
+        }
+    }
+}
+
 /// What the recorder answers to a GET of `path`; `measures` is how long it measures before it answers.
-pub(super) fn get(address: &Address, path: &str, measures: Duration) -> Result<Bytes, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Error::failure(format!("cannot wait for an answer: {}", reason(&e))))?;
+pub(crate) fn get(address: &Address, path: &str, measures: Duration) -> Result<Bytes, Failure> {
+    let failed =
+        |e: io::Error| Failure::Unanswered(Error::failure(format!("cannot wait for an answer: {}", reason(&e))));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     runtime.block_on(async {
-        let refused = |e: &io::Error| cannot_connect(address, e);
+        let refused = |e: &io::Error| Failure::Unanswered(cannot_connect(address, e));
         match address {
             Address::Unix(socket) => {
                 let stream = within(CONNECT, UnixStream::connect(socket)).await.map_err(|e| refused(&e))?;
@@ -55,12 +73,13 @@ fn cannot_connect(address: &Address, error: &io::Error) -> Error {
     Error::failure(format!("cannot connect to {address}: {}; {remedy}", reason(error)))
 }
 
-async fn exchange<S>(address: &Address, stream: S, path: &str, measures: Duration) -> Result<Bytes, Error>
+async fn exchange<S>(address: &Address, stream: S, path: &str, measures: Duration) -> Result<Bytes, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed =
-        |e: &dyn std::error::Error| Error::failure(format!("no answer from {address}: {e}; did the target end?"));
+    let failed = |e: &dyn std::error::Error| {
+        Failure::Unanswered(Error::failure(format!("no answer from {address}: {e}; did the target end?")))
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| failed(&e))?;
     let connection = tokio::spawn(connection);
     let host = match address {
@@ -68,7 +87,7 @@ where
         Address::Tcp(host) => host,
     };
     let mut request = Request::get(path).header(header::HOST, host);
-    if let Some(token) = token()? {
+    if let Some(token) = token().map_err(Failure::Refused)? {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|e| failed(&e))?;
@@ -81,12 +100,14 @@ where
         }
         let text = String::from_utf8_lossy(&body);
         let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
-        Err(Error::failure(format!("{address} answers {status}: {line}")))
+        Err(Failure::Refused(Error::failure(format!("{address} answers {status}: {line}"))))
     };
     let answered = timeout(measures + ANSWER, answer).await;
     connection.abort();
-    answered
-        .unwrap_or_else(|_| Err(Error::failure(format!("no answer from {address} in time; is the target stopped?"))))
+    answered.unwrap_or_else(|_| {
+        let late = format!("no answer from {address} in time; is the target stopped?");
+        Err(Failure::Unanswered(Error::failure(late)))
+    })
 }
 
 /// The token that the environment holds, as for the server.

@@ -6,5 +6,7 @@ mod list;
 mod registry;
 mod sample;
 
+pub(crate) use address::Address;
+pub(crate) use client::{Failure, get};
 pub(crate) use list::list;
 pub(crate) use sample::sample;

@@ -131,7 +131,8 @@ pub fn exists(program: &str) -> bool {
 /// Values of a collapsed file, by the frame names that the line holds.
 pub fn collapsed_total(path: impl AsRef<Path>, frame: &str) -> i64 {
     let text = fs::read_to_string(path.as_ref()).unwrap();
-    let lines = text.lines().filter_map(|line| line.rsplit_once(' '));
+    let stacks = text.lines().filter(|line| !line.starts_with('#'));
+    let lines = stacks.filter_map(|line| line.rsplit_once(' '));
     lines.filter(|(stack, _)| stack.split(';').any(|f| f.contains(frame))).map(|(_, n)| n.parse::<i64>().unwrap()).sum()
 }
 
