@@ -16,7 +16,7 @@ use crate::preload::Variables;
 use crate::sampler::wall::{Watch, WithRunning};
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
-use crate::{limits, registry};
+use crate::{engine, limits, registry};
 use capture::region::Purpose;
 use capture::{syscall, tls};
 use layout::modes;
