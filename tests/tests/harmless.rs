@@ -16,7 +16,7 @@ fn assert_harmless(command: &[&str], ignore: fn(&str) -> String) {
         let recorded = output(&mut run(&arguments));
         assert_same(&plain, &recorded, ignore, &format!("{command:?}, mode {mode}"));
         let written: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().map(|e| e.path()).collect();
-        assert_eq!(written, [profile.clone()]);
+        assert_eq!(written, std::slice::from_ref(&profile));
         if mode == "allocs" {
             assert!(pprof::total(&profile, "alloc_objects") > 0, "{command:?}");
         }
