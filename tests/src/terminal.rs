@@ -65,6 +65,11 @@ impl Terminal {
         self.run(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
     }
 
+    /// Closes the terminal under whatever runs in it.
+    pub fn close(&self) {
+        self.run(&["kill-session"]);
+    }
+
     /// What is on the screen.
     pub fn screen(&self) -> String {
         self.run(&["capture-pane", "-p"])

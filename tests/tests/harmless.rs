@@ -1,6 +1,7 @@
 //! Programs that nobody here wrote print and end the same with and without the recorder, and are recorded.
 
-use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
+use profile_recorder_tests::terminal::{PROMPT, Terminal};
+use profile_recorder_tests::{folded, output, pprof, profrec, programs, run, scratch, text};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -15,7 +16,7 @@ fn assert_harmless(command: &[&str], ignore: fn(&str) -> String) {
         let recorded = output(&mut run(&arguments));
         assert_same(&plain, &recorded, ignore, &format!("{command:?}, mode {mode}"));
         let written: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().map(|e| e.path()).collect();
-        assert_eq!(written, [profile.clone()]);
+        assert_eq!(written, std::slice::from_ref(&profile));
         if mode == "allocs" {
             assert!(pprof::total(&profile, "alloc_objects") > 0, "{command:?}");
         }
@@ -184,4 +185,21 @@ fn redis_serves_its_benchmark() {
         let top = pprof::go(&["-top", "-cum", &format!("-sample_index={column}")], profile.to_str().unwrap());
         assert!(top.contains("main"), "{column}: {top}");
     }
+}
+
+#[test]
+fn ctrl_c_in_a_terminal_ends_the_command_once_and_what_was_recorded_is_written() {
+    let directory = scratch();
+    let terminal = Terminal::start(100, 20, &[]);
+    let profile = directory.path().join("p.folded");
+    let record = format!("{} record --mode allocs -o {} --", profrec().display(), profile.display());
+    // Where the command's output goes elsewhere, a line shows what is recorded so far.
+    terminal.enter(&format!("{record} sleep 60 >/dev/null"));
+    terminal.see(" s, 1 process");
+    terminal.key("C-c");
+    terminal.wait_for("the summary", |screen| screen.contains("wrote ") && screen.trim_end().ends_with(PROMPT));
+    terminal.enter("echo \"ended $?\"");
+    let screen = terminal.see("ended 130\n");
+    assert!(!screen.contains(" s, 1 process"), "the line is wiped out:\n{screen}");
+    assert!(folded::sum(&profile, "") > 0);
 }

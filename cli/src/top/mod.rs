@@ -1,14 +1,10 @@
 //! `profrec top`: what a running recorder sees, as a table that is made anew every few seconds.
 
-#[cfg(feature = "screen")]
 mod draw;
 mod question;
-#[cfg(feature = "screen")]
 mod screen;
 mod snapshot;
-#[cfg(feature = "screen")]
 mod source;
-#[cfg(feature = "screen")]
 mod state;
 mod table;
 mod text;
@@ -26,11 +22,7 @@ use text::Printed;
 /// Shows the table until the person at the terminal has seen enough; prints it once if there is none.
 pub(crate) fn top(top: &Top) -> Result<Ending, Error> {
     let address = Address::of(&top.target)?;
-    #[cfg(feature = "screen")]
-    if !top.once {
-        return screen::run(top, address);
-    }
-    once(top, &address)
+    if top.once { once(top, &address) } else { screen::run(top, address) }
 }
 
 fn once(top: &Top, address: &Address) -> Result<Ending, Error> {

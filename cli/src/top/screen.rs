@@ -16,6 +16,9 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 /// How long a key or an answer may wait.
@@ -37,11 +40,28 @@ impl Drop for Screen {
     }
 }
 
+/// Says which signal came, if one came that ends this process; and ends it a moment later if nobody has: where the terminal was closed, the reader of keys reads its end
+/// over and over, and does not come back.
+fn signals() -> io::Result<Arc<AtomicI32>> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
+    let came = Arc::new(AtomicI32::new(0));
+    let told = Arc::clone(&came);
+    let work = move || {
+        if let Some(signal) = signals.forever().next() {
+            told.store(signal, Ordering::Relaxed);
+            thread::sleep(10 * TICK);
+            let _ = ratatui::try_restore();
+            Ending::Signal(signal).end();
+        }
+    };
+    thread::Builder::new().name("profrec-signals".to_owned()).spawn(work)?;
+    Ok(came)
+}
+
 /// Shows the table until a key, a signal or the end of the target.
 pub(super) fn run(top: &Top, address: Address) -> Result<Ending, Error> {
     let cannot = |e: io::Error| Error::failure(format!("cannot use the terminal: {}; try --once", reason(&e)));
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
-    end_with_the_terminal().map_err(cannot)?;
+    let ended = signals().map_err(cannot)?;
     let colors = top.color.applies(std::env::var_os("NO_COLOR").as_deref());
     let mut shown = Shown::new(top, address, colors)?;
     let mut screen = Screen::open().map_err(cannot)?;
@@ -61,25 +81,14 @@ pub(super) fn run(top: &Top, address: Address) -> Result<Ending, Error> {
                 _ => {}
             }
         }
-        if let Some(signal) = signals.pending().next() {
-            return Ok(Ending::Signal(signal));
+        match ended.load(Ordering::Relaxed) {
+            0 => {}
+            signal => return Ok(Ending::Signal(signal)),
         }
         while let Some(told) = shown.source.told() {
             shown.hear(told)?;
         }
     }
-}
-
-/// Ends the process by SIGHUP when its terminal is gone, whatever the loop does: to ask for events of a terminal that is none any more comes to no end.
-fn end_with_the_terminal() -> io::Result<()> {
-    let mut signals = Signals::new([SIGHUP])?;
-    let wait = move || {
-        if let Some(signal) = signals.forever().next() {
-            let _ = ratatui::try_restore();
-            let _ = signal_hook::low_level::emulate_default_handler(signal);
-        }
-    };
-    std::thread::Builder::new().name("hangup".to_owned()).spawn(wait).map(drop)
 }
 
 /// What is on the screen, and where it comes from.

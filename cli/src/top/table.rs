@@ -3,7 +3,7 @@
 use super::snapshot::Snapshot;
 use crate::args::{By, SampleMode};
 use profile::top::{self, Leaf};
-use profile::{SampleType, StackId, Stacks};
+use profile::{Frame, SampleType, StackId, Stacks};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -84,7 +84,8 @@ impl Table {
     pub(super) fn new(snapshot: &Snapshot, before: Option<&Snapshot>, by: By, column: usize) -> Self {
         let mut rows = rows(snapshot, by, column);
         let profile = &snapshot.profile;
-        let is_lost = |stack: StackId| snapshot.frames(stack).any(|name| name.starts_with("[lost"));
+        let is_lost = |frame: &Frame| matches!(frame, Frame::Named(name) if name.starts_with("[lost"));
+        let is_lost = |stack: StackId| profile.stacks.frames_leaf_first(stack).any(is_lost);
         let lost = sum(profile.samples.iter().filter(|sample| is_lost(sample.stack)).map(|s| value(&s.values, column)));
         let total = profile.total(column);
         let mut sum = Row { name: String::new(), own: total, total, per_second: None };

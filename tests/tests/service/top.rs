@@ -3,6 +3,7 @@
 use profile_recorder_tests::resident::Resident;
 use profile_recorder_tests::terminal::Terminal;
 use profile_recorder_tests::{output, profrec, programs, run, text};
+use std::path::Path;
 use std::process::Command;
 
 /// Keeps a processor busy, half of the time in `json.dumps`, and holds on to more and more memory, slowly.
@@ -23,6 +24,12 @@ fn working() -> Resident {
 fn command(resident: &mut Resident, options: &str) -> String {
     let pid = resident.child().id();
     format!("{} top {} --seconds 1 {options}{AND_THEN}", profrec().display(), resident.socket(pid).display())
+}
+
+/// The `profrec top` that looks at the recorder there, if one runs.
+fn pid_of(socket: &Path) -> Option<String> {
+    let found = output(Command::new("pgrep").args(["-f", &format!("profrec top {}", socket.display())]));
+    text(&found.stdout).split_whitespace().next().map(str::to_owned)
 }
 
 /// Asserts that the shell has its terminal again, with what stood on it before.
@@ -129,11 +136,11 @@ fn whatever_ends_it_the_terminal_is_given_back() {
     terminal.wait_for("the shell", |screen| !screen.contains("q quit") && screen.contains("before it"));
     terminal.enter("fg");
     terminal.see("q quit");
-    let of_pattern = format!("profrec top {}", resident.socket(pid).display());
-    let found = output(Command::new("pgrep").args(["-f", &of_pattern]));
-    let top = text(&found.stdout).split_whitespace().next().expect("it runs").to_owned();
+    let top = pid_of(&resident.socket(pid)).expect("it runs");
     assert!(output(Command::new("kill").args(["-TERM", &top])).status.success());
     terminal.see("Terminated");
+    // What followed it on its line followed when it was stopped.
+    terminal.enter(AND_THEN.trim_start_matches("; "));
     assert_given_back(&terminal, 143);
 
     terminal.enter("clear");
@@ -142,6 +149,23 @@ fn whatever_ends_it_the_terminal_is_given_back() {
     drop(resident);
     let screen = assert_given_back(&terminal, 1);
     assert!(screen.contains("error: cannot connect to ") || screen.contains("error: no answer from "), "{screen}");
+}
+
+/// The reader of keys went round and round at the end of its input, for ever.
+#[test]
+fn a_terminal_that_is_closed_leaves_no_process() {
+    let mut resident = working();
+    let terminal = Terminal::start(100, 24, &[]);
+    started(&terminal, &mut resident, "");
+    let pid = resident.child().id();
+    let socket = resident.socket(pid);
+    assert!(pid_of(&socket).is_some());
+    terminal.close();
+    let begun = std::time::Instant::now();
+    while pid_of(&socket).is_some() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it still runs");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 #[test]
