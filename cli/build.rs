@@ -61,7 +61,9 @@ fn build() -> PathBuf {
 
 /// Tells cargo to run this script again when anything changes that the library is made of.
 fn watch(workspace: &Path) {
-    let inside = SOURCES.iter().flat_map(|folder| [format!("{folder}/src"), format!("{folder}/Cargo.toml"), format!("{folder}/build.rs")]);
+    let inside = SOURCES
+        .iter()
+        .flat_map(|folder| [format!("{folder}/src"), format!("{folder}/Cargo.toml"), format!("{folder}/build.rs")]);
     let files = inside.chain(["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"].map(str::to_owned));
     for path in files.map(|file| workspace.join(file)).filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());

@@ -1,6 +1,9 @@
 //! The stacks of a profile by name: what formats without addresses are made of.
 
+mod children;
+
 use crate::{FrameId, Label, LabelValue, Options, Profile, Sample, StackId, Stacks, Symbols, names};
+use children::Children;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
@@ -99,9 +102,11 @@ struct Builder<'a> {
     escape: fn(&str) -> Cow<'_, str>,
     tree: Tree,
     name_ids: FxHashMap<String, u32>,
-    children: FxHashMap<(NodeId, u32), NodeId>,
-    /// Names of a frame, outermost first.
-    of_frame: FxHashMap<FrameId, Vec<u32>>,
+    children: Children,
+    /// Names of frames, those of each outermost first.
+    frame_names: Vec<u32>,
+    /// Where those of a frame begin and end; they are empty until they are asked for.
+    of_frame: Vec<(u32, u32)>,
     /// Nodes of stacks, [`NONE`] if not known, below the start that most samples have: the first.
     of_stack: Vec<NodeId>,
     first_start: Option<NodeId>,
@@ -140,13 +145,13 @@ impl Tree {
             escape,
             tree,
             name_ids: FxHashMap::default(),
-            children: FxHashMap::default(),
-            of_frame: FxHashMap::default(),
+            children: Children::new(profile.stacks.len()),
+            frame_names: Vec::new(),
+            of_frame: vec![(0, 0); profile.stacks.frames().len()],
             of_stack: vec![NONE; profile.stacks.len()],
             first_start: None,
             of_other: FxHashMap::default(),
         };
-        builder.children.reserve(profile.stacks.len());
         let mut prefixes = FxHashMap::default();
         for sample in &profile.samples {
             let labels: &[Label] = if before.follows_labels() { &sample.labels } else { &[] };
@@ -280,13 +285,9 @@ impl Builder<'_> {
         };
         for stack in unknown.into_iter().rev() {
             let Some(frame) = self.profile.stacks.leaf_id(stack) else { continue };
-            if !self.of_frame.contains_key(&frame) {
-                let names = names::of(&self.profile.stacks.frames()[frame.index()], self.profile, self.symbols);
-                let ids = names.iter().rev().map(|name| self.name(name)).collect();
-                self.of_frame.insert(frame, ids);
-            }
-            for i in 0..self.of_frame[&frame].len() {
-                node = self.child(node, self.of_frame[&frame][i]);
+            let (first, end) = self.names_of(frame);
+            for i in first..end {
+                node = self.child(node, self.frame_names[i as usize]);
             }
             if self.first_start == Some(start) {
                 self.of_stack[stack.index()] = node;
@@ -295,6 +296,22 @@ impl Builder<'_> {
             }
         }
         node
+    }
+
+    fn names_of(&mut self, frame: FrameId) -> (u32, u32) {
+        if let range @ (first, end) = self.of_frame[frame.index()]
+            && first != end
+        {
+            return range;
+        }
+        let (profile, symbols) = (self.profile, self.symbols);
+        let first = self.frame_names.len() as u32;
+        for name in names::of(&profile.stacks.frames()[frame.index()], profile, symbols).iter().rev() {
+            let name = self.name(name);
+            self.frame_names.push(name);
+        }
+        self.of_frame[frame.index()] = (first, self.frame_names.len() as u32);
+        self.of_frame[frame.index()]
     }
 
     fn known(&mut self, start: NodeId, stack: StackId) -> Option<NodeId> {
@@ -319,10 +336,9 @@ impl Builder<'_> {
     }
 
     fn child(&mut self, parent: NodeId, name: u32) -> NodeId {
-        let nodes = &mut self.tree.nodes;
-        *self.children.entry((parent, name)).or_insert_with(|| {
-            nodes.push(Node { parent, name });
-            nodes.len() as u32 - 1
+        self.children.find_or_add(parent, name).unwrap_or_else(|| {
+            self.tree.nodes.push(Node { parent, name });
+            self.tree.nodes.len() as u32 - 1
         })
     }
 }
