@@ -27,37 +27,38 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// `place` is the number of each node in depth-first order.
     pub(super) fn new(profile: &'a Profile, tree: &Tree, place: &[u32]) -> Self {
-        let (mut groups, of_sample) = groups(profile);
-        let mut order: Vec<(u64, u32)> = (of_sample.iter().zip(&tree.of_sample).enumerate())
-            .map(|(i, (group, node))| (u64::from(*group) << 32 | u64::from(place[*node as usize]), i as u32))
-            .collect();
-        order.sort_unstable();
         let width = profile.sample_types.len();
+        let (mut groups, of_group) = groups(profile, tree, place);
+        // Side by side: they are read in another order.
+        let mut values = vec![0_i64; profile.samples.len() * width];
+        for (to, sample) in values.chunks_exact_mut(width.max(1)).zip(&profile.samples) {
+            to.iter_mut().zip(&sample.values).for_each(|(to, value)| *to = *value);
+        }
         let mut rows = Self {
-            node: Column::with_capacity(order.len()),
-            values: (0..width).map(|_| Column::with_capacity(order.len())).collect(),
+            node: Column::with_capacity(profile.samples.len()),
+            values: (0..width).map(|_| Column::with_capacity(profile.samples.len())).collect(),
             ..Self::default()
         };
         let mut sizes = vec![0_i128; width];
-        let mut before = (u32::MAX, 0);
-        for run in order.chunk_by(|a, b| a.0 == b.0) {
-            let mut sums = vec![0_i64; width];
-            for (_, sample) in run {
-                let values = &profile.samples[*sample as usize].values;
-                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
-            }
-            let Some((key, _)) = run.first() else { continue };
-            if sums.iter().all(|sum| *sum == 0) {
-                continue;
-            }
-            let (group, node) = ((key >> 32) as u32, *key as u32);
-            let from = if before.0 == group { before.1 } else { 0 };
-            before = (group, node);
-            rows.node.push(u64::from(node - from));
-            groups[group as usize].rows += 1;
-            for ((column, sum), size) in rows.values.iter_mut().zip(sums).zip(&mut sizes) {
-                column.push_signed(sum);
-                *size += i128::from(sum).abs();
+        let mut sums = vec![0_i64; width];
+        for (group, mut samples) in groups.iter_mut().zip(of_group) {
+            samples.sort_unstable();
+            let mut before = 0;
+            for run in samples.chunk_by(|a, b| a.node == b.node) {
+                sums.fill(0);
+                for at in run.iter().map(|sample| sample.index as usize * width) {
+                    sums.iter_mut().zip(&values[at..]).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
+                }
+                let Some(Sampled { node, .. }) = run.first().filter(|_| sums.iter().any(|sum| *sum != 0)) else {
+                    continue;
+                };
+                rows.node.push(u64::from(node - before));
+                before = *node;
+                group.rows += 1;
+                for ((column, sum), size) in rows.values.iter_mut().zip(&sums).zip(&mut sizes) {
+                    column.push_signed(*sum);
+                    *size += i128::from(*sum).abs();
+                }
             }
         }
         rows.wide = sizes.iter().map(|size| *size > 1 << 53).collect();
@@ -66,22 +67,30 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Every thread and set of labels that occurs, and which of them each sample has.
-fn groups(profile: &Profile) -> (Vec<Group<'_>>, Vec<u32>) {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut ids: FxHashMap<(Option<ThreadId>, Vec<&Label>), u32> = FxHashMap::default();
+/// A sample by the number of its node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sampled {
+    node: u32,
+    index: u32,
+}
+
+/// Every thread and set of labels that occurs, and its samples.
+fn groups<'a>(profile: &'a Profile, tree: &Tree, place: &[u32]) -> (Vec<Group<'a>>, Vec<Vec<Sampled>>) {
+    let (mut groups, mut of_group): (Vec<Group<'_>>, Vec<Vec<Sampled>>) = Default::default();
+    let mut ids: FxHashMap<(Option<ThreadId>, Vec<&Label>), usize> = FxHashMap::default();
     // Labels as they stand: most samples of a thread have them in one order.
-    let mut seen: FxHashMap<(Option<ThreadId>, &[Label]), u32> = FxHashMap::default();
-    let of_sample = profile.samples.iter().map(|sample| {
-        *seen.entry((sample.thread, &sample.labels)).or_insert_with(|| {
+    let mut seen: FxHashMap<(Option<ThreadId>, &[Label]), usize> = FxHashMap::default();
+    for (index, (sample, node)) in (0..).zip(profile.samples.iter().zip(&tree.of_sample)) {
+        let group = *seen.entry((sample.thread, &sample.labels)).or_insert_with(|| {
             let mut labels: Vec<&Label> = sample.labels.iter().collect();
             labels.sort_unstable();
             *ids.entry((sample.thread, labels.clone())).or_insert_with(|| {
                 groups.push(Group { thread: sample.thread, labels, rows: 0 });
-                groups.len() as u32 - 1
+                of_group.push(Vec::new());
+                groups.len() - 1
             })
-        })
-    });
-    let of_sample = of_sample.collect();
-    (groups, of_sample)
+        });
+        of_group[group].push(Sampled { node: place[*node as usize], index });
+    }
+    (groups, of_group)
 }

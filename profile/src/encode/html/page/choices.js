@@ -5,7 +5,7 @@ const MOST_VALUES = 200;
 /** By name: what a group is called in each respect. */
 function respects(profile) {
   const threads = profile.groups.map(group => group.thread), found = new Map();
-  const several = name => new Set(threads.map(thread => thread && name(thread))).size > 1;
+  const several = name => new Set(threads.filter(Boolean).map(name)).size > 1;
   const of = (what, name) => found.set(what, group => group.thread ? name(group.thread) : `[no ${what}]`);
   if (several(thread => thread.pid + thread.process)) of('process', thread => thread.pid ? `${thread.process} (${thread.pid})` : thread.process);
   if (threads.some(Boolean)) of('thread', thread => thread.name);
