@@ -87,6 +87,10 @@ fn colours_tell_whose_code_a_function_is() {
     for options in [Options::default(), Options { reversed: true, growth: Growth::Up, ..Options::default() }] {
         let svg =
             String::from_utf8(encoded(encode::svg::encode, &(profile.clone(), symbols.clone()), &options)).unwrap();
+        // To look at.
+        let picture =
+            std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("colours-{:?}.svg", options.growth));
+        std::fs::write(picture, &svg).unwrap();
         assert!(svg.contains("orange: program, blue: libc and kernel, grey: other"), "{svg}");
         let all = colours(&svg);
         let of =
