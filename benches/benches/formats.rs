@@ -1,6 +1,6 @@
 //! Formats out and in, a million samples over fifty thousand stacks: `cargo bench -p profile-recorder-benches --bench formats [-- --quick]`
 //!
-//! Samples have threads: a third of them shares stack and thread with another, and none is merged before it is written. `-- FORMAT...` writes these alone. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
+//! Samples have threads: a third of them shares stack and thread with another, and none is merged before it is written. `-- FORMAT...` writes these alone, and compares what can be compared. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
 
 extern crate profile as profile_recorder_profile;
 
@@ -61,8 +61,14 @@ fn main() {
     let written = written(&of, rounds, if chosen.is_empty() { &Format::ALL } else { &chosen });
     if chosen.is_empty() {
         read(&written.collapsed, rounds);
-        operations(&of, rounds);
-        peers(&written, rounds);
+        perf_script(rounds);
+    }
+    operations(&of, rounds);
+    if written.svg > 0.0 && !written.collapsed.is_empty() {
+        flame_graph(&written, rounds);
+    }
+    if !written.pprof.is_empty() {
+        go(&written, rounds);
     }
 }
 
@@ -124,8 +130,8 @@ fn operations(of: &(Profile, Symbols), rounds: usize) {
     line("comparison", &times, "two builds, by the names of functions");
 }
 
-/// What others take for the like.
-fn peers(written: &Written, rounds: usize) {
+/// What inferno takes for a flame graph.
+fn flame_graph(written: &Written, rounds: usize) {
     let text = std::str::from_utf8(&written.collapsed).expect("text");
     let (times, _) = measured(rounds, || {
         let mut options = inferno::flamegraph::Options::default();
@@ -134,6 +140,10 @@ fn peers(written: &Written, rounds: usize) {
     });
     let theirs = line("inferno: flame graph", &times, "from our collapsed stacks; ours is `write svg`");
     ratio("  ours of theirs", written.svg, theirs);
+}
+
+/// Reading the text of `perf script`, beside inferno.
+fn perf_script(rounds: usize) {
     let small = support::large(20_000, 5000);
     let perf = support::encoded(profile::encode::perf::encode, &small, &Options::default());
     let (times, _) = measured(rounds, || decode::perf::decode(&perf, Limits::default()).expect("our own"));
@@ -147,6 +157,10 @@ fn peers(written: &Written, rounds: usize) {
     });
     let theirs = line("inferno: the same", &times, "without addresses, threads and times");
     ratio("  ours of theirs", ours, theirs);
+}
+
+/// What Go's pprof takes to read a file and write it.
+fn go(written: &Written, rounds: usize) {
     let Some(go) = go_pprof() else { return println!("go tool pprof is not installed") };
     let directory = tempfile::tempdir().expect("a scratch directory");
     let file = directory.path().join("profile.pb.gz");

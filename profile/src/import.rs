@@ -34,15 +34,15 @@ pub(crate) struct Target {
     same_thread: SameThread,
     mappings: FxHashMap<Mapping, MappingId>,
     threads: FxHashMap<ThreadKey, ThreadId>,
-    samples: FxHashMap<SampleKey, usize>,
+    samples: FxHashMap<SampleKey, u32>,
     /// Number of each set of labels, those of no labels 0.
     label_sets: FxHashMap<Vec<Label>, u32>,
     /// Where the next sample is found, if it comes in the same order as those before: snapshots of one process do.
     next: usize,
 }
 
-/// What tells samples apart: stack, thread, labels.
-type SampleKey = (StackId, Option<ThreadId>, u32);
+/// What tells samples apart: stack, thread and 1, or 0, and labels. There are as many as samples, so it is small.
+type SampleKey = (StackId, u32, u32);
 
 /// Where the contents of a profile are found in the target.
 pub(crate) struct Imported {
@@ -83,6 +83,12 @@ impl Target {
             .iter()
             .map(|t| intern(&mut self.threads, &mut profile.threads, self.same_thread.key(t), t, ThreadId))
             .collect();
+        let is_first = profile.stacks.is_empty() && profile.stacks.frames().is_empty();
+        if is_first && mappings.iter().zip(0..).all(|(mapping, id)| mapping.0 == id) {
+            profile.stacks = other.stacks.contents();
+            self.make_room(other.samples.len());
+            return Imported { threads, stacks: (0..other.stacks.len() as u32).map(StackId).collect() };
+        }
         let frames: Vec<_> = other
             .stacks
             .frames()
@@ -111,12 +117,17 @@ impl Target {
             stacks.push(here);
             guess = StackId(here.0 + 1);
         }
-        if profile.samples.is_empty() {
-            profile.samples.reserve(other.samples.len());
-            self.samples.reserve(other.samples.len());
+        self.make_room(other.samples.len());
+        Imported { threads, stacks }
+    }
+
+    /// For the samples of the profile that is imported.
+    fn make_room(&mut self, samples: usize) {
+        if self.profile.samples.is_empty() {
+            self.profile.samples.reserve(samples);
+            self.samples.reserve(samples);
         }
         self.next = 0;
-        Imported { threads, stacks }
     }
 
     /// Adds a sample of the profile that `imported` came from, its values chosen and changed by `values`.
@@ -140,7 +151,9 @@ impl Target {
                 id
             }
         };
-        let index = *self.samples.entry((stack, thread, labels)).or_insert(samples.len());
+        let key = (stack, thread.map_or(0, |id| id.0 + 1), labels);
+        let next = u32::try_from(samples.len()).expect("fewer than 2^32 samples");
+        let index = *self.samples.entry(key).or_insert(next) as usize;
         self.next = index + 1;
         match samples.get_mut(index) {
             Some(existing) => add_values(existing, values),

@@ -173,6 +173,11 @@ impl Stacks {
         ids
     }
 
+    /// A copy for whoever adds little: by their contents its stacks are known when they are asked for.
+    pub(crate) fn contents(&self) -> Self {
+        Self { nodes: self.nodes.clone(), frames: self.frames.clone(), ..Self::default() }
+    }
+
     /// As [`Stacks::push`], at once if the stack is the one that is guessed.
     pub(crate) fn push_guessed(&mut self, parent: StackId, frame: FrameId, guess: StackId) -> StackId {
         if self.node(guess) == Some(Node { parent, frame }) { guess } else { self.push(parent, frame) }

@@ -86,6 +86,33 @@ impl Key {
     }
 }
 
+/// Where the frames of each location are. Most writers number locations from 1 on, and every frame of every stack is looked up.
+struct Locations {
+    dense: Vec<Option<Range<u32>>>,
+    sparse: FxHashMap<u64, Range<u32>>,
+}
+
+impl Locations {
+    fn new(count: usize) -> Self {
+        Self { dense: vec![None; count + 1], sparse: FxHashMap::default() }
+    }
+
+    /// Whether it is the first of that id.
+    fn insert(&mut self, id: u64, frames: Range<u32>) -> bool {
+        match usize::try_from(id).ok().and_then(|id| self.dense.get_mut(id)) {
+            Some(place) => place.replace(frames).is_none(),
+            None => self.sparse.insert(id, frames).is_none(),
+        }
+    }
+
+    fn get(&self, id: u64) -> Option<&Range<u32>> {
+        match usize::try_from(id).ok().and_then(|id| self.dense.get(id)) {
+            Some(place) => place.as_ref(),
+            None => self.sparse.get(&id),
+        }
+    }
+}
+
 /// A thread as labels tell it: the texts by their numbers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct ThreadLabels {
@@ -104,7 +131,7 @@ struct Decoder<'a> {
     shared: FxHashMap<i64, Option<Arc<str>>>,
     /// Frames of all locations, those of each root-most first, and which are whose.
     frames: Vec<FrameId>,
-    locations: FxHashMap<u64, Range<u32>>,
+    locations: Locations,
     /// Frames of all stacks, those of each root-most first, and which are whose.
     stacks: Lists,
     /// The stack of a sample's locations as they are encoded; its number in `stacks`.
@@ -137,7 +164,7 @@ impl<'a> Decoder<'a> {
             functions: FxHashMap::default(),
             shared: FxHashMap::default(),
             frames: Vec::new(),
-            locations: FxHashMap::default(),
+            locations: Locations::new(head.location.len()),
             // Of no frames.
             stacks: Lists { ends: vec![0], ..Lists::default() },
             of_locations: FxHashMap::default(),
@@ -158,12 +185,11 @@ impl<'a> Decoder<'a> {
                 return Err(DecodeError::corrupt(format!("function id {} is zero or not unique", function.id)));
             }
         }
-        decoder.locations.reserve(head.location.len());
         for location in &head.location {
             let first = decoder.frames.len() as u32;
             decoder.frames(location, &mapping_ids)?;
             let frames = first..decoder.frames.len() as u32;
-            if location.id == 0 || decoder.locations.insert(location.id, frames).is_some() {
+            if location.id == 0 || !decoder.locations.insert(location.id, frames) {
                 return Err(DecodeError::corrupt(format!("location id {} is zero or not unique", location.id)));
             }
         }
@@ -337,7 +363,7 @@ impl<'a> Decoder<'a> {
         while !locations.is_empty() {
             let id = number(&mut locations).map_err(not_proto)?;
             let frames =
-                self.locations.get(&id).ok_or_else(|| DecodeError::corrupt(format!("location {id} does not exist")))?;
+                self.locations.get(id).ok_or_else(|| DecodeError::corrupt(format!("location {id} does not exist")))?;
             let frames = self.frames.get(frames.start as usize..frames.end as usize).unwrap_or_default();
             self.take_on(size_of_val(frames))?;
             self.stacks.frames.extend(frames.iter().rev());

@@ -244,7 +244,7 @@ mod tests {
             let (mut packed, mut plain) = (Vec::new(), Vec::new());
             let mut gzip = Gzip::new(&mut packed);
             for _ in 0..rounds {
-                if random(&mut state) % 3 == 0 || plain.is_empty() {
+                if random(&mut state).is_multiple_of(3) || plain.is_empty() {
                     let bytes: Vec<u8> = (0..random(&mut state) % 40).map(|_| random(&mut state) as u8).collect();
                     gzip.write(&bytes).unwrap();
                     plain.extend(bytes);

@@ -73,7 +73,7 @@ fn labels_become_frames_where_they_are_asked_for() {
 
 /// The colour of each function's frames, as red, green and blue.
 fn colours(svg: &str) -> Vec<(String, Vec<u32>)> {
-    let frames = svg.split("<title>").skip(2).map(|part| {
+    let frames = svg.split("<title>").skip(1).map(|part| {
         let (title, rest) = part.split_once("</title>").unwrap();
         let fill = rest.split_once("fill=\"rgb(").unwrap().1.split_once(')').unwrap().0;
         (title.split_once(" (").unwrap().0.to_owned(), fill.split(',').map(|part| part.parse().unwrap()).collect())
@@ -87,6 +87,10 @@ fn colours_tell_whose_code_a_function_is() {
     for options in [Options::default(), Options { reversed: true, growth: Growth::Up, ..Options::default() }] {
         let svg =
             String::from_utf8(encoded(encode::svg::encode, &(profile.clone(), symbols.clone()), &options)).unwrap();
+        // To look at.
+        let picture =
+            std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("colours-{:?}.svg", options.growth));
+        std::fs::write(picture, &svg).unwrap();
         assert!(svg.contains("orange: program, blue: libc and kernel, grey: other"), "{svg}");
         let all = colours(&svg);
         let of =
