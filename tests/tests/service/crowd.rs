@@ -102,7 +102,8 @@ fn who_asks_while_the_process_ends_gets_what_was_recorded() {
     let socket = directory.path().join("s");
     let service = Service::start(&[("PROFILE_RECORDER_SERVER_URL", &format!("unix://{}", socket.display()))]);
     let answer = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(&socket, "/debug/pprof/profile?seconds=600&format=collapsed"));
+        let asking =
+            scope.spawn(|| ask(&socket, "/debug/pprof/profile?seconds=600&hz=499&format=collapsed&symbols=names"));
         while !ask(&socket, "/metrics").contains("sessions_running 1\n") {
             std::thread::sleep(Duration::from_millis(10));
         }
