@@ -99,7 +99,7 @@ impl Server {
         &self.info
     }
 
-    /// Stops the server and waits for its end, about a second at most. The same as dropping it.
+    /// Stops the server and waits for its end: at once if nobody asks, five seconds at most for the answers that are under way. The same as dropping it.
     pub fn stop(self) {}
 }
 

@@ -32,8 +32,8 @@ use crate::session::SessionError;
 pub(super) const MAX_CONNECTIONS: usize = 64;
 /// Most connections that are being told that they are not served; more are just closed.
 const MAX_REFUSALS: usize = 64;
-/// How long a stop waits for the answers that are under way.
-const STOP_WAITS: Duration = Duration::from_secs(1);
+/// How long a stop waits for the answers that are under way: finding the names of a large program takes seconds.
+const STOP_WAITS: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: without descriptors it would fail again at once, for ever.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

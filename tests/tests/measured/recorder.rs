@@ -30,6 +30,7 @@ fn burns(time: Duration) {
 }
 
 #[inline(never)]
+#[allow(clippy::vec_box, reason = "each is an allocation to be counted")]
 fn makes_boxes(count: u64) -> Vec<Box<u64>> {
     let mut boxes = Vec::with_capacity(count as usize);
     (0..count).for_each(|i| boxes.push(black_box(Box::new(i))));

@@ -6,6 +6,7 @@ use profile_recorder_tests::service::Service;
 use profile_recorder_tests::{scratch, text};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A service with a recorder on a port of its own.
@@ -28,7 +29,9 @@ impl Listening {
             serde_json::from_slice(&std::fs::read(entry).expect("it is registered")).unwrap();
         let url = entry["url"].as_str().unwrap().to_owned();
         // The clients of the service need a moment to make it work.
-        while !text(&get(&url, "/debug/pprof/heap?format=collapsed", "curl")).contains("keep") {}
+        while !text(&get(&url, "/debug/pprof/heap?format=collapsed&symbols=names", "curl")).contains("keep") {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         Self { service, url, directory }
     }
 

@@ -16,6 +16,13 @@ pub(crate) fn ask(socket: &Path, path: &str) -> String {
     text(&answer)
 }
 
+/// The clients of the service need a moment to make it work, and to leave something in its memory.
+fn wait_for_work(socket: &Path) {
+    while !ask(socket, "/debug/pprof/heap?format=collapsed&symbols=names").contains("keep") {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn profiles_arrive_while_a_thousand_clients_idle_or_dawdle() {
     let directory = scratch();
@@ -53,8 +60,9 @@ fn sixteen_clients_at_once_each_get_their_profile() {
         ("PROFILE_RECORDER_ALLOC_INTERVAL", "16KiB"),
     ]);
     let socket = directory.path().join(format!("app-{}.sock", service.pid()));
+    wait_for_work(&socket);
     std::thread::scope(|scope| {
-        let paths = ["profile?seconds=0.5&", "wall?seconds=0.4&", "allocs?seconds=0.3&", "heap?"];
+        let paths = ["profile?seconds=2&", "wall?seconds=1&", "allocs?seconds=1&", "heap?"];
         let clients: Vec<_> = (0..16)
             .map(|i| {
                 let path = format!("/debug/pprof/{}format=collapsed&symbols=names", paths[i % paths.len()]);
@@ -94,7 +102,8 @@ fn who_asks_while_the_process_ends_gets_what_was_recorded() {
     let socket = directory.path().join("s");
     let service = Service::start(&[("PROFILE_RECORDER_SERVER_URL", &format!("unix://{}", socket.display()))]);
     let answer = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(&socket, "/debug/pprof/profile?seconds=600&format=collapsed"));
+        let asking =
+            scope.spawn(|| ask(&socket, "/debug/pprof/profile?seconds=600&hz=499&format=collapsed&symbols=names"));
         while !ask(&socket, "/metrics").contains("sessions_running 1\n") {
             std::thread::sleep(Duration::from_millis(10));
         }
