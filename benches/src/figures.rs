@@ -54,6 +54,15 @@ pub fn is_quick() -> bool {
     std::env::args().any(|argument| argument == "--quick")
 }
 
+/// Nanoseconds that this thread ran: what work takes on a machine that does other things as well.
+///
+/// # Panics
+/// If the kernel does not tell.
+pub fn processor_time() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc is mounted");
+    text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number of nanoseconds")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,13 +72,4 @@ mod tests {
         let rounds = Rounds(vec![7.0, 1.0, 3.0]);
         assert_eq!((rounds.best(), rounds.median()), (1.0, 3.0));
     }
-}
-
-/// Nanoseconds that this thread ran: what work takes on a machine that does other things as well.
-///
-/// # Panics
-/// If the kernel does not tell.
-pub fn processor_time() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc is mounted");
-    text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number of nanoseconds")
 }

@@ -21,7 +21,7 @@ pub(super) fn of(tree: &Tree, profile: &Profile, symbols: &Symbols) -> (PaletteM
         *known = kind.min(*known);
     }
     // The frame below all others, as the library calls it.
-    palette.insert("all", shade(Kind::Missing, "all"));
+    palette.insert("all", shade(color(Kind::Missing), "all"));
     for name in tree.names().iter().skip(1) {
         // Frames of processes, threads and labels are nobody's code.
         let kind = kinds.get(name.as_str()).copied().unwrap_or(Kind::Missing);

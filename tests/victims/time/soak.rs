@@ -100,6 +100,9 @@ fn sleeps(n: u64) {
     assert!(begun.elapsed() >= wait);
 }
 
+/// What a thread does over and over; it is told how often it did so.
+type Kind = Box<dyn Fn(u64) + Send>;
+
 fn main() {
     let library = std::env::args_os().nth(1).expect("a library");
     let library = CString::new(library.into_vec()).expect("a path");
@@ -111,7 +114,7 @@ fn main() {
         }
     }));
     let opens = move |n: u64| opens(&library, n);
-    let kinds: [(&str, Box<dyn Fn(u64) + Send>); 6] = [
+    let kinds: [(&str, Kind); 6] = [
         ("opens", Box::new(opens)),
         ("panics", Box::new(panics)),
         ("allocates", Box::new(allocates)),
