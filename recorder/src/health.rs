@@ -12,6 +12,8 @@ pub(crate) struct StoreHealth {
     pub(crate) budget_bytes: u64,
     /// Samples of time entered since the start.
     pub(crate) time_samples: u64,
+    /// CPU time of the handlers that entered them, in nanoseconds.
+    pub(crate) handler_ns: u64,
     /// What could not be recorded: why, how many events, and what they stood for in bytes or nanoseconds.
     pub(crate) lost: Vec<(Lost, u64, u64)>,
 }
@@ -29,6 +31,7 @@ pub(crate) fn look() -> StoreHealth {
         used_bytes: region::used_bytes() as u64,
         budget_bytes: u64::from(header.capacity_chunks.load(Ordering::Relaxed)) * layout::CHUNK as u64,
         time_samples: crate::snapshot::bytes().map_or(0, |bytes| time_samples(&bytes)),
+        handler_ns: crate::sampler::effort::nanos(),
         lost: lost.collect(),
     }
 }

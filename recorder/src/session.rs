@@ -88,7 +88,10 @@ pub(crate) fn prepare(interval_bytes: u64) -> Result<(), SessionError> {
 
 /// Records on the calling thread until the window is over.
 pub(crate) fn record(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
-    prepare(start::DEFAULT_ALLOC_INTERVAL)?;
+    // Whoever was there before named an interval, or none.
+    if !start::is_in_library() {
+        prepare(start::DEFAULT_ALLOC_INTERVAL)?;
+    }
     objects::notice_changes();
     match request.mode {
         Mode::Cpu | Mode::Wall | Mode::OffCpu => time(request, cancel),

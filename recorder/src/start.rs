@@ -103,6 +103,15 @@ pub(crate) fn start(plan: Plan) -> bool {
     true
 }
 
+/// Whether [`in_library`] has made a store.
+static STARTED: Mutex<bool> = Mutex::new(false);
+
+/// Whether there is a store, with the interval that somebody named for it, be it none.
+#[cfg(feature = "server")]
+pub(crate) fn is_in_library() -> bool {
+    *STARTED.lock()
+}
+
 /// In a program that carries the recorder as a library: a private store, once. True if there is one.
 ///
 /// Allocations are sampled from the first call on that names an interval; 0 names none.
@@ -112,7 +121,6 @@ pub(crate) fn in_library(interval_bytes: u64) -> bool {
     if crate::resident::serves() {
         return region::header().is_some();
     }
-    static STARTED: Mutex<bool> = Mutex::new(false);
     static SAMPLES: AtomicBool = AtomicBool::new(false);
     let mut started = STARTED.lock();
     if !*started {

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::resume::{self, Call};
-use super::spent;
+use super::{effort, spent};
 use capture::modules::All;
 use capture::probed::Probed;
 use capture::rules::InHandler;
@@ -207,7 +207,7 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     let interrupted = unsafe { Interrupted::read(context) };
     if is_ours(code, value) {
         if let Current::Known(thread) = thread::current_in_handler() {
-            take(thread, &interrupted, (code == libc::SI_TIMER).then_some(value & 0xffff_ffff));
+            effort::of(|| take(thread, &interrupted, (code == libc::SI_TIMER).then_some(value & 0xffff_ffff)));
         }
     } else if foreign::is_handled() {
         // SAFETY: as the kernel called us.

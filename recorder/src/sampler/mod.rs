@@ -2,6 +2,7 @@
 
 #[cfg(feature = "server")]
 pub(crate) mod cpu;
+pub(crate) mod effort;
 pub(crate) mod handler;
 #[cfg(feature = "server")]
 mod outside;

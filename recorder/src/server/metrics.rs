@@ -55,6 +55,8 @@ pub(super) fn text(meter: &Meter, counters: &Counters, store: &StoreHealth, own_
     page.metric("lost_bytes_total", "counter", "Bytes that lost allocations stood for.", of(false));
     page.single("held_bytes", "gauge", "Memory in use for what was recorded.", store.used_bytes as f64);
     page.single("held_bytes_limit", "gauge", "Most memory for what is recorded.", store.budget_bytes as f64);
+    let handlers = store.handler_ns as f64 / 1e9;
+    page.single("handler_seconds_total", "counter", "CPU time of the signal handlers that sample.", handlers);
     page.single("own_cpu_seconds", "gauge", "CPU time of the recorder's threads that run now.", own_cpu_seconds);
     let called = |function: &Function| counters.counts.calls_of(*function) > 0;
     let calls = Function::ALL.into_iter().filter(called);
@@ -81,7 +83,8 @@ mod tests {
         counters.counts.calls[Function::Malloc as usize] = 3;
         counters.counts.bytes[Function::Malloc as usize] = 100;
         let lost = vec![(Lost::TimeStoreFull, 2, 500_000_000), (Lost::StoreFull, 1, 64)];
-        let store = StoreHealth { used_bytes: 4096, budget_bytes: 8192, time_samples: 9, lost };
+        let store =
+            StoreHealth { used_bytes: 4096, budget_bytes: 8192, time_samples: 9, handler_ns: 1_500_000_000, lost };
         let text = text(&Meter::new(), &counters, &store, 0.25);
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         for line in &samples {
@@ -95,6 +98,7 @@ mod tests {
         for expected in [
             "profile_recorder_allocation_calls_total{function=\"malloc\"} 3".to_owned(),
             "profile_recorder_held_bytes 4096".to_owned(),
+            "profile_recorder_handler_seconds_total 1.5".to_owned(),
             format!("profile_recorder_lost_seconds_total{{reason=\"{}\"}} 0.5", Lost::TimeStoreFull.reason()),
             format!("profile_recorder_lost_bytes_total{{reason=\"{}\"}} 64", Lost::StoreFull.reason()),
         ] {

@@ -50,3 +50,21 @@ fn a_process_ends_in_the_middle_of_a_session_as_it_always_does() {
         let _ = ask.wait();
     }
 }
+
+/// Whoever looks at time does not have allocations sampled that were switched off.
+#[test]
+fn sessions_of_time_leave_the_sampling_of_allocations_off() {
+    for (interval, expected) in [("off", 0), ("64KiB", 64 << 10)] {
+        let before = format!("export PROFILE_RECORDER_ALLOC_INTERVAL={interval};");
+        let carried = Carried::start("victim-spends", "split 5", &before);
+        for query in ["profile?seconds=0.2", "wall?seconds=0.2"] {
+            let (time, _) = carried.ask(query, "time.pb.gz");
+            assert!(headers(time).contains("200 OK"));
+        }
+        let (allocs, profile) = carried.ask("allocs?format=json", "allocs.json");
+        assert!(headers(allocs).contains("200 OK"));
+        let profile: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(profile).expect("an answer")).expect("JSON");
+        assert_eq!(profile["period"], expected, "{interval}: {profile}");
+    }
+}

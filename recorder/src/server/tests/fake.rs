@@ -88,7 +88,13 @@ impl Recording for Fake {
     }
 
     fn health(&self) -> StoreHealth {
-        StoreHealth { used_bytes: 4096, budget_bytes: 8192, time_samples: 5, lost: vec![(Lost::StoreFull, 2, 64)] }
+        StoreHealth {
+            used_bytes: 4096,
+            budget_bytes: 8192,
+            time_samples: 5,
+            handler_ns: 6,
+            lost: vec![(Lost::StoreFull, 2, 64)],
+        }
     }
 
     fn counters(&self) -> Counters {
