@@ -5,7 +5,7 @@
 //! when to come again.
 
 use crate::engine::{self, Engine};
-use crate::sampler::wall;
+use crate::sampler::{tasks, wall};
 use crate::{objects, snapshot, start, threads};
 use capture::region;
 use profile::Profile;
@@ -165,17 +165,33 @@ fn allocations(request: &Request, cancel: &Cancel) -> Result<Profile, SessionErr
 fn once(cancel: &Cancel) -> Result<Profile, SessionError> {
     /// Rate of the look, if nobody else looks.
     const HZ: u32 = 100;
+    /// How long threads that run may wait for a processor.
+    const TURNS: Duration = Duration::from_secs(2);
     let (running, hz) = engine::join_at_any_rate(Engine::Wall, HZ)?;
     let before = take()?;
-    // Two ticks: each thread is looked at once at least, and a thread that runs has the time to take its own stack.
-    let waited = wait(Duration::from_nanos(2_500_000_000 / u64::from(hz)), cancel);
+    // Two ticks: each thread is looked at once at least.
+    let mut waited = wait(Duration::from_nanos(2_500_000_000 / u64::from(hz)), cancel);
+    // A thread that runs takes its own stack, when it gets a processor to do so.
+    let begun = Instant::now();
+    while waited.is_ok() && begun.elapsed() < TURNS && seen_since(&before)? < tasks::list().len() {
+        waited = wait(TURNS / 40, cancel);
+    }
     drop(running);
     waited?;
-    let after = take()?;
-    let after =
-        after.decoded.wall.ok_or_else(|| SessionError::Unavailable("the store holds no thread's stack".to_owned()))?;
-    let before = before.decoded.wall.unwrap_or_else(|| Profile::new(after.sample_types.clone()));
+    stacks_since(&before)
+}
+
+/// Each thread's stack, as far as it was seen since.
+fn stacks_since(before: &Taken) -> Result<Profile, SessionError> {
+    let after = take()?.decoded.wall;
+    let after = after.ok_or_else(|| SessionError::Unavailable("the store holds no thread's stack".to_owned()))?;
+    let before = before.decoded.wall.clone().unwrap_or_else(|| Profile::new(after.sample_types.clone()));
     Ok(threads::once_each(&Profile::difference(&after, &before)))
+}
+
+/// How many threads that are.
+fn seen_since(before: &Taken) -> Result<usize, SessionError> {
+    Ok(stacks_since(before)?.samples.len())
 }
 
 fn difference(after: Option<Profile>, before: Option<Profile>, request: &Request) -> Result<Profile, SessionError> {

@@ -210,6 +210,7 @@ pub(crate) fn watch_forks() {
 
 #[cfg(feature = "server")]
 #[allow(unsafe_code)]
+#[inline(never)]
 fn reset_control_plane() {
     // SAFETY: the fork hook runs on the child's only thread, which came from the host's call of fork.
     unsafe { crate::forked::reset() };

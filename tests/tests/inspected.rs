@@ -188,6 +188,7 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
                 ("capture/src/", "may run in a handler"),
                 ("unwind/src/", "may run in a handler"),
                 ("layout/src/", "may run in a handler"),
+                ("recorder/src/sampler/effort.rs", "how long it takes"),
                 ("recorder/src/sampler/handler.rs", "the handler"),
                 ("recorder/src/sampler/mod.rs", "the handler's log"),
                 ("recorder/src/sampler/resume.rs", "a call that was broken off"),
@@ -305,6 +306,10 @@ const BUILDERS: Reasons = &[
 const RESIDENT: Reasons = &[
     ("profile_recorder::resident::begin", "starts the agent's thread, from the constructor"),
     ("profile_recorder::resident::in_child", "the same in a child after fork"),
+    (
+        "profile_recorder::start::reset_control_plane",
+        "frees the recorder's locks in a child after fork, on its only thread",
+    ),
     ("profile_recorder::resident::end", "waits for the agent"),
 ];
 

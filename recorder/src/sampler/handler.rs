@@ -276,7 +276,9 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, timer: Option<u
 unsafe fn go_on(context: *mut libc::c_void) {
     // SAFETY: the kernel's context of a signal is a ucontext, which it takes back when the handler returns.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let mask = mask_of(context);
+    // Another of our own signals that waits is none of the application's, unless it takes them itself.
+    let own = if foreign::is_handled() { 0 } else { 1 << (SIGNAL - 1) };
+    let mask = mask_of(context) | own;
     let registers = &mut context.uc_mcontext.gregs;
     let of = |index: i32| registers.get(index as usize).copied().unwrap_or(0) as u64;
     let at = Call { pc: of(libc::REG_RIP), rax: of(libc::REG_RAX) };
