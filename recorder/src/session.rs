@@ -167,6 +167,7 @@ fn once(cancel: &Cancel) -> Result<Profile, SessionError> {
     const HZ: u32 = 100;
     /// How long threads that run may wait for a processor.
     const TURNS: Duration = Duration::from_secs(2);
+    let _running_threads = wall::WithRunning::new();
     let (running, hz) = engine::join_at_any_rate(Engine::Wall, HZ)?;
     let before = take()?;
     // Two ticks: each thread is looked at once at least.
