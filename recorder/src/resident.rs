@@ -17,7 +17,7 @@ use crate::sampler::wall::{Watch, WithRunning};
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
 use crate::{engine, limits, registry};
-use capture::region::Purpose;
+use capture::region::{self, Purpose};
 use capture::{syscall, tls};
 use layout::modes;
 use std::ffi::OsString;
@@ -186,8 +186,10 @@ fn agent(wait: Duration) {
 /// Looks until the process ends, and a last time then.
 fn watch(period: Duration, with_running: bool) {
     let _running_threads = with_running.then(WithRunning::new);
-    match Watch::start() {
-        Some(watch) => engine::sample_wall(watch, period, &STOP),
+    let begun = region::header()
+        .map(|header| (header.start_monotonic_ns.load(Ordering::Relaxed), header.start_cpu_ns.load(Ordering::Relaxed)));
+    match Watch::start().zip(begun) {
+        Some((watch, (begun_ns, cpu_ns))) => engine::sample_wall(watch.since(begun_ns, cpu_ns), period, &STOP),
         None => log!(Error, "elapsed time is not recorded: the signal handler cannot be installed"),
     }
 }

@@ -20,7 +20,7 @@ impl Carried {
     /// If it does not start.
     pub fn start(victim: &str, arguments: &str, before: &str) -> Self {
         let directory = scratch();
-        let program = build("profile-recorder-tests", victim);
+        let program = build(victim);
         let mut child = Command::new("bash")
             .args(["-c", &format!("{before} exec {} {arguments}", program.display())])
             .env("PROFILE_RECORDER_SERVER_URL", format!("unix://{}", socket(directory.path()).display()))

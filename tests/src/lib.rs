@@ -23,20 +23,21 @@ use std::sync::OnceLock;
 /// If it cannot be built.
 pub fn profrec() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build("profrec", "profrec"))
+    BUILT.get_or_init(|| build("profrec"))
 }
 
 /// An executable of this workspace, built in release.
 ///
 /// # Panics
 /// If it cannot be built.
-pub fn build(package: &str, executable: &str) -> PathBuf {
+pub fn build(executable: &str) -> PathBuf {
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--package", package, "--bin", executable])
+        // Of the whole workspace, so that what they depend on is built once for all of them.
+        .args(["build", "--quiet", "--release", "--workspace", "--bin", executable])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "cannot build {package}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "cannot build {executable}: {}", String::from_utf8_lossy(&output.stderr));
     target_directory().join("release").join(executable)
 }
 

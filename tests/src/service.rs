@@ -22,7 +22,7 @@ impl Service {
     /// # Panics
     /// If it does not start.
     pub fn start(variables: &[(&str, &str)]) -> Self {
-        let program = build("profile-recorder-examples", "axum-service");
+        let program = build("axum-service");
         let mut child = Command::new(program)
             .env("LISTEN", "127.0.0.1:0")
             .envs(variables.iter().copied())

@@ -26,7 +26,7 @@ fn by_labels(profile: &Path, function: &str, column: usize) -> BTreeMap<String, 
 #[test]
 fn allocations_and_cpu_time_of_all_processes_split_by_label() {
     let directory = scratch();
-    let program = build("profile-recorder-tests", "victim-labelled");
+    let program = build("victim-labelled");
     let profile = |name: &str| directory.path().join(name);
     let recorded = output(&mut run(&[
         "record",

@@ -13,7 +13,7 @@
 use super::status::{Blocked, Descriptors, Status, Task};
 use super::{handler, outside, tasks};
 use capture::region::LogCursor;
-use capture::syscall::queue_signal;
+use capture::syscall::{getpid, queue_signal};
 use capture::thread::{self, ThreadState};
 use capture::tree::{Place, Tree};
 use capture::{clock, walk};
@@ -136,6 +136,14 @@ impl Watch {
         let mut watch = Self { threads: HashMap::new(), listing: tasks::Listing::new(), idle: 0, entering };
         watch.list(clock::monotonic_ns());
         Some(watch)
+    }
+
+    /// The process's first thread is looked at since then, when its CPU clock was `cpu_ns`: a new process may be at work for a while before this thread gets a processor.
+    pub(crate) fn since(mut self, begun_ns: u64, cpu_ns: u64) -> Self {
+        if let Some(first) = self.threads.get_mut(&getpid()) {
+            (first.looked_ns, first.cpu_ns) = (begun_ns, cpu_ns);
+        }
+        self
     }
 
     /// Looks at every thread that may have run.

@@ -19,7 +19,7 @@ impl Carrier {
     fn start() -> Self {
         let directory = scratch();
         let socket = directory.path().join("s");
-        let child = Command::new(build("profile-recorder-examples", "threads"))
+        let child = Command::new(build("threads"))
             .arg("600")
             .env("PROFILE_RECORDER_SERVER_URL", format!("unix://{}", socket.display()))
             .env("XDG_RUNTIME_DIR", directory.path())

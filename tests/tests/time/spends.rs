@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Records `victim-spends` from its start in these modes; what it says.
 pub(super) fn recorded(arguments: &[&str], modes: &str, hz: &str, profile: &Path) -> Truth {
-    let program = build("profile-recorder-tests", "victim-spends");
+    let program = build("victim-spends");
     let mut record = vec!["record", "--quiet", "--mode", modes, "--hz", hz, "-o", profile.to_str().unwrap(), "--"];
     record.push(program.to_str().unwrap());
     record.extend(arguments);
