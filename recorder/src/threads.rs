@@ -7,10 +7,15 @@ use std::collections::BTreeMap;
 pub(crate) fn once_each(wall: &Profile) -> Profile {
     let column = wall.default_column();
     let time = |sample: &Sample| sample.values.get(column).copied().unwrap_or(0);
-    let mut longest: BTreeMap<ThreadId, &Sample> = BTreeMap::new();
+    // A thread that was registered while it was looked at has two records.
+    let key = |thread: ThreadId| match wall.thread(thread).map_or(0, |known| known.tid) {
+        0 => (0, thread.0),
+        tid => (tid, 0),
+    };
+    let mut longest: BTreeMap<(u32, u32), &Sample> = BTreeMap::new();
     for sample in wall.samples.iter().filter(|sample| time(sample) > 0) {
         let Some(thread) = sample.thread else { continue };
-        let known = longest.entry(thread).or_insert(sample);
+        let known = longest.entry(key(thread)).or_insert(sample);
         if time(sample) > time(known) {
             *known = sample;
         }

@@ -74,7 +74,7 @@ fn sixteen_clients_at_once_each_get_their_profile() {
             let answer = client.join().unwrap();
             assert!(answer.starts_with("HTTP/1.0 200"), "{path}: {answer:.500}");
             let body = answer.split_once("\r\n\r\n").unwrap().1;
-            assert!(body.lines().filter(|line| !line.starts_with('#')).count() > 1, "{path}: {answer:.500}");
+            assert!(body.lines().filter(|line| !line.starts_with('#')).count() > 0, "{path}: {answer:.500}");
         }
     });
     // Another rate cannot share the running one.
