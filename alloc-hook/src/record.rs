@@ -245,6 +245,10 @@ fn record(
     sp: u64,
     fp: u64,
 ) {
+    if region::is_stopped() {
+        stop(thread);
+        return;
+    }
     let number = Interval::from_number(number);
     let lost = |reason| lose(reason, Allocation { address, size, values: RecordId::NONE, interval: number });
     let Some(mut inside) = thread.enter() else {
@@ -267,6 +271,16 @@ fn record(
     marks::note(thread, values, bytes);
     if FOLLOW_FREES.load(Ordering::Relaxed) {
         follow(Some(thread), Allocation { address, size, values, interval: number }, Wait::ForAWhile);
+    }
+}
+
+/// Whoever reads the store wants no more: nobody comes here again.
+#[cold]
+fn stop(thread: &ThreadState) {
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    thread.last_address.store(1, Ordering::Relaxed);
+    if !STOPPED.swap(true, Ordering::Relaxed) {
+        set_interval(0);
     }
 }
 

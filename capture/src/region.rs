@@ -113,6 +113,12 @@ pub fn abandon() {
     }
 }
 
+/// Whether nothing more shall be recorded: whoever reads the store has what is wanted.
+#[inline]
+pub fn is_stopped() -> bool {
+    header().is_some_and(|header| header.stopped.load(Ordering::Relaxed) != 0)
+}
+
 /// Number of the region: what was noted of another one means nothing in this one.
 #[inline]
 pub fn epoch() -> u32 {

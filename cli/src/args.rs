@@ -21,6 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What to do.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(crate) struct Record {
     pub(crate) interval: u64,
     /// Files to write, as they were named.
     pub(crate) outputs: Vec<OutputPath>,
+    /// How long to record, from the command's start; `None`: to its end.
+    pub(crate) duration: Option<Duration>,
     /// Whether child processes are recorded too.
     pub(crate) follow: bool,
     /// Whether a line shows what is recorded while the command runs.
@@ -154,6 +157,7 @@ Examples:
   profrec record --mode allocs -o allocs.svg -- ./program           every allocation with its stack
   profrec record --mode cpu,heap -o p.pb.gz -o p.svg -- ./program   both: in one p.pb.gz; p.cpu.svg and p.heap.svg
   profrec record --mode allocs --interval 512KiB -- ./program       a sample of the allocations, at less cost
+  profrec record --duration 30 --mode heap -- ./server              its first half minute; it goes on, unrecorded
   profrec record -o '{EXE}-{PID}.svg' -- make -j2                   a file for each process
 
 The format follows the extension of FILE: .svg .html .pb.gz .pprof .perf .folded .collapsed .col .json
@@ -220,6 +224,9 @@ struct TypedRecord {
     /// Mean bytes between two sampled allocations, like 512KiB; 1 records every allocation [default: 1]
     #[arg(long, value_name = "BYTES", value_parser = numbers::parse_bytes, allow_hyphen_values = true)]
     interval: Option<u64>,
+    /// Record for so long, then write the profiles and let the command go on [default: until it ends]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_duration, allow_hyphen_values = true)]
+    duration: Option<Duration>,
     /// Write a profile here, in the format of the extension; can be given several times; {PID} and {EXE} give a file for each process [default: profile.html]
     #[arg(short, long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputPath::new))]
     outputs: Vec<OutputPath>,
@@ -359,6 +366,7 @@ impl TypedRecord {
             hz: self.hz.unwrap_or(99),
             interval: self.interval.unwrap_or(1),
             outputs,
+            duration: self.duration,
             follow: !self.no_follow,
             progress: !self.quiet && (self.progress || (stderr().is_terminal() && !stdout().is_terminal())),
             quiet: self.quiet,
@@ -387,6 +395,11 @@ impl CommandLine {
 fn parse_hz(text: &str) -> Result<u32, String> {
     let hz = text.parse().ok().filter(|hz| (1..=10_000).contains(hz));
     hz.ok_or_else(|| "it must be a whole number from 1 to 10000".to_owned())
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.001..=1e9).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "it must be a number of seconds, 0.001 or more".to_owned())
 }
 
 fn parse_repeat(text: &str) -> Result<u32, String> {
@@ -451,6 +464,9 @@ mod tests {
             (&["--hz", "-5", "--", "ls"], "'-5' for '--hz <N>'"),
             (&["--hz=1e3", "ls"], "'1e3' for '--hz <N>'"),
             (&["--hz", "10001", "ls"], "'10001'"),
+            (&["--duration", "0", "ls"], "'0' for '--duration <SECONDS>': it must be a number of seconds"),
+            (&["--duration", "-1", "ls"], "'-1' for '--duration <SECONDS>'"),
+            (&["--duration", "nan", "ls"], "'nan' for '--duration <SECONDS>'"),
             (&["--interval", "0", "ls"], "'0' for '--interval <BYTES>'"),
             (&["--interval", "-512", "ls"], "'-512' for '--interval <BYTES>'"),
             (

@@ -1,9 +1,10 @@
 //! The files that a recording ends in: checked and opened before the command runs, renamed into place when they are whole.
 
 use crate::args::Mode;
-use crate::error::Error;
+use crate::error::{Error, warn};
 use crate::pending::PendingFile;
-use profile::{Format, UnknownFormat};
+use crate::summary;
+use profile::{Format, Options, Profile, Symbols, UnknownFormat};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -92,6 +93,57 @@ const fn holds_several(format: Format) -> bool {
 /// Opens a file for each output, with its format.
 pub(crate) fn open_each(paths: &[OutputPath]) -> Result<Vec<(Format, PendingFile)>, Error> {
     paths.iter().map(|output| Ok((output.format, PendingFile::create(output.path.clone())?))).collect()
+}
+
+/// Writes every file that can be written, and tells of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    quiet: bool,
+    written: Vec<PathBuf>,
+    failed: bool,
+}
+
+impl Writer {
+    /// One that, if quiet, says nothing but errors.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self { quiet, ..Self::default() }
+    }
+
+    /// Writes one file.
+    pub(crate) fn put(
+        &mut self,
+        file: PendingFile,
+        format: Format,
+        (profile, symbols): (&Profile, &Symbols),
+        title: Option<String>,
+    ) {
+        let options = Options { title, ..Options::default() };
+        match file.finish(|out| format.encode(profile, symbols, &options, out)) {
+            Ok(path) => {
+                if let (false, Some(line)) = (self.quiet, summary::large_file(&path, format)) {
+                    warn(line);
+                }
+                self.written.push(path);
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// A file that cannot be written.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        error.print();
+        self.failed = true;
+    }
+
+    /// The files that were written.
+    pub(crate) fn written(&self) -> &[PathBuf] {
+        &self.written
+    }
+
+    /// Whether any was not.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
 }
 
 #[cfg(test)]

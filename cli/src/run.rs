@@ -11,7 +11,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// What the preload library is to do in each process.
@@ -46,29 +46,70 @@ pub(crate) struct Finished {
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &CommandLine, settings: &Settings) -> Result<Finished, Error> {
-    let library = preload::unpack()?;
-    let directory = StoreDirectory::create()?;
-    let mut process = Command::new(&command.program);
-    process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
-
-    let mut relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
     let (user_before, system_before) = times();
-    let began = Instant::now();
-    let mut child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
-    let progress = settings.progress.then(|| Status::start(directory.path()));
-    let status = relay
-        .wait(&mut child)
-        .map_err(|e| Error::failure(format!("cannot wait for '{}': {}", command.name(), reason(&e))))?;
-    let elapsed = began.elapsed();
-    drop(progress);
+    let mut running = Running::start(command, settings)?;
+    let status = running.wait()?;
+    let elapsed = running.began.elapsed();
     let (user, system) = times();
     let (user, system) = (user.saturating_sub(user_before), system.saturating_sub(system_before));
-    let first = child.id();
-    let mut stores = directory.read();
-    if !settings.follow {
-        stores.decoded.retain(|store| store.pid == first);
+    Ok(Finished { status, elapsed, user, system, stores: running.take_stores() })
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    command: &'a CommandLine,
+    child: Child,
+    began: Instant,
+    relay: Relay,
+    progress: Option<Status>,
+    /// Where its processes record, until that was read.
+    directory: Option<StoreDirectory>,
+    follow: bool,
+}
+
+impl<'a> Running<'a> {
+    /// Starts the command.
+    pub(crate) fn start(command: &'a CommandLine, settings: &Settings) -> Result<Self, Error> {
+        let library = preload::unpack()?;
+        let directory = StoreDirectory::create()?;
+        let mut process = Command::new(&command.program);
+        process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
+        let relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
+        let began = Instant::now();
+        let child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
+        let progress = settings.progress.then(|| Status::start(directory.path()));
+        Ok(Self { command, child, began, relay, progress, directory: Some(directory), follow: settings.follow })
     }
-    Ok(Finished { status, elapsed, user, system, stores })
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(&mut self) -> Result<ExitStatus, Error> {
+        loop {
+            if let Some(status) = self.wait_at_most(None)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Waits until it has ended, or until it has run for so long: `None`.
+    pub(crate) fn wait_at_most(&mut self, duration: Option<Duration>) -> Result<Option<ExitStatus>, Error> {
+        let left = duration.map(|duration| duration.saturating_sub(self.began.elapsed()));
+        let ended = self.relay.wait(&mut self.child, left);
+        ended.map_err(|e| Error::failure(format!("cannot wait for '{}': {}", self.command.name(), reason(&e))))
+    }
+
+    /// What its processes recorded. Those that still run record no more, nor do those that they start.
+    pub(crate) fn take_stores(&mut self) -> Stores {
+        self.progress = None;
+        let Some(directory) = self.directory.take() else { return Stores::default() };
+        directory.stop();
+        let mut stores = directory.read();
+        if !self.follow {
+            let first = self.child.id();
+            stores.decoded.retain(|store| store.pid == first);
+        }
+        stores
+    }
 }
 
 fn environment(library: &Path, directory: &Path, settings: &Settings) -> Vec<(&'static str, OsString)> {

@@ -4,6 +4,10 @@
 //! changed window) has gone to the command as well, so it is not. Either way the recording ends with the command, and its
 //! profile is written.
 
+use nix::sys::signal::{SigEvent, SigevNotify};
+use nix::sys::time::TimeSpec;
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::time::ClockId;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::signal::*;
 use signal_hook::iterator::SignalsInfo;
@@ -13,6 +17,7 @@ use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// End this process if they come once the command is gone.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGQUIT];
@@ -35,16 +40,21 @@ impl Relay {
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&done))?;
         }
         // The end of a child is noticed even if this process was told to ignore it.
-        let received = PASSED_ON.into_iter().filter(is_received).chain([SIGCHLD]);
+        let received = PASSED_ON.into_iter().filter(is_received).chain([SIGCHLD, SIGALRM]);
         Ok(Self { signals: SignalsInfo::new(received)?, done })
     }
 
-    /// Passes signals on until the child has ended.
-    pub(crate) fn wait(&mut self, child: &mut Child) -> io::Result<ExitStatus> {
+    /// Passes signals on until the child has ended, or so much time is over: `None`.
+    pub(crate) fn wait(&mut self, child: &mut Child, at_most: Option<Duration>) -> io::Result<Option<ExitStatus>> {
         let pid = Pid::from_child(child);
+        let begun = Instant::now();
+        let _alarm = at_most.map(alarm_in).transpose()?;
         loop {
             if let Some(status) = child.try_wait()? {
-                return Ok(status);
+                return Ok(Some(status));
+            }
+            if at_most.is_some_and(|most| begun.elapsed() >= most) {
+                return Ok(None);
             }
             for origin in self.signals.wait() {
                 react(&origin, pid);
@@ -59,9 +69,19 @@ impl Drop for Relay {
     }
 }
 
+/// A signal to this process by then; none once it is dropped.
+fn alarm_in(time: Duration) -> io::Result<Timer> {
+    let signal = SigevNotify::SigevSignal { signal: nix::sys::signal::SIGALRM, si_value: 0 };
+    let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(signal))?;
+    // Zero would be no alarm at all.
+    let time = TimeSpec::from_duration(time.max(Duration::from_nanos(1)));
+    timer.set(Expiration::OneShot(time), TimerSetTimeFlags::empty())?;
+    Ok(timer)
+}
+
 fn react(origin: &Origin, child: Pid) {
     let Some(signal) = Signal::from_named_raw(origin.signal) else { return };
-    if signal == Signal::CHILD {
+    if matches!(signal, Signal::CHILD | Signal::ALARM) {
         return;
     }
     // A command that signals its parent does not mean itself.

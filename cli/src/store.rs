@@ -2,12 +2,12 @@
 
 use crate::error::{Error, warn};
 use crate::pending::reason;
-use layout::{CHUNK, DIRECTORY_OFFSET, View};
+use layout::{CHUNK, DIRECTORY_OFFSET, STOPPED_OFFSET, View};
 use profile::store::{Decoded, StoreError, count_starts, decode};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -48,6 +48,19 @@ impl StoreDirectory {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    /// Tells every process that runs to record no more.
+    pub(crate) fn stop(&self) {
+        for path in files(self.path()) {
+            let told = File::options().write(true).open(&path).and_then(|store| {
+                // A store that its process is still making has no header to speak of, and is read as empty.
+                store.write_all_at(&1_u32.to_le_bytes(), STOPPED_OFFSET as u64)
+            });
+            if let Err(e) = told {
+                warn(format!("one process goes on recording: {}", reason(&e)));
+            }
+        }
     }
 
     /// Reads what is there, and removes it.

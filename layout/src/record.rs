@@ -154,8 +154,8 @@ record! {
         peak_monotonic_ns: u64,
         /// What live bytes are: a [`crate::Live`].
         live: u32,
-        /// Reserved.
-        reserved: u32,
+        /// 1 once nothing more shall be recorded. The one field that a reader of the store's file writes, at [`STOPPED_OFFSET`].
+        stopped: u32,
         /// 1 if the executable exports a `malloc` of its own: calls that it makes itself are not seen.
         own_malloc: u64,
         /// CLOCK_PROCESS_CPUTIME_ID when recording began.
@@ -163,9 +163,12 @@ record! {
         /// The same clock at the last sign of the process, without what the recorder's own threads used; 0: not noted.
         last_cpu_ns: u64,
         /// Reserved.
-        reserved2: [u64; 13],
+        reserved: [u64; 13],
     }
 }
+
+/// Where [`Header`]'s `stopped` lies, in bytes from the store's first.
+pub const STOPPED_OFFSET: usize = core::mem::offset_of!(Header, stopped);
 
 record! {
     /// A thread: its name, and its own counters.

@@ -40,6 +40,32 @@ macro_rules! begin {
     };
 }
 
+/// The bytes that glibc gave to `$block`, into `rcx`, as `fast::chunk_bytes` computes them; `$low` is the lower half of `$spare`.
+macro_rules! chunk_bytes {
+    ($block:literal, $low:literal, $spare:literal) => {
+        concat!(
+            "mov rcx, qword ptr [",
+            $block,
+            " - 8]\n",
+            "mov ",
+            $low,
+            ", ecx\n",
+            "and rcx, -8\n",
+            "and ",
+            $low,
+            ", 2\n",
+            "lea ",
+            $spare,
+            ", [",
+            $spare,
+            " * 4 + 8]\n",
+            "sub rcx, ",
+            $spare,
+            "\n",
+        )
+    };
+}
+
 /// Counts a call that asked for the bytes in `$size` and is not the next to be sampled, then leaves, or calls the next function and adds the block's bytes to what is live.
 macro_rules! allocate {
     ($size:literal) => {
@@ -69,13 +95,7 @@ macro_rules! allocate {
             "mov r11, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
             "mov r11, qword ptr fs:[r11]\n",
             "mov rdi, qword ptr [r11 + {record}]\n",
-            // As `fast::chunk_bytes`.
-            "mov rcx, qword ptr [rax - 8]\n",
-            "mov edx, ecx\n",
-            "and rcx, -8\n",
-            "and edx, 2\n",
-            "lea rdx, [rdx * 4 + 8]\n",
-            "sub rcx, rdx\n",
+            chunk_bytes!("rax", "edx", "rdx"),
             // As `capture::live::grow`.
             "add qword ptr [rdi + {live}], rcx\n",
             "mov rcx, qword ptr [rdi + {live}]\n",
@@ -206,12 +226,7 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         "mov rdx, qword ptr [r11 + {record}]",
         "test r10b, {chunks}",
         "je 4f",
-        "mov rcx, qword ptr [rdi - 8]",
-        "mov eax, ecx",
-        "and rcx, -8",
-        "and eax, 2",
-        "lea rax, [rax * 4 + 8]",
-        "sub rcx, rax",
+        chunk_bytes!("rdi", "eax", "rax"),
         // As `capture::live::shrink`, unless what is left is to be brought in.
         "mov rax, qword ptr [rdx + {live}]",
         "sub rax, rcx",

@@ -184,7 +184,7 @@ fn sample_cpu(mut timers: cpu::Timers, period: Duration, stop: &AtomicBool) {
 /// Looks once in a period until the flag is raised and the thread unparked, and once more then.
 pub(crate) fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
     let mut next = Instant::now() + period;
-    while !stop.load(Ordering::Acquire) {
+    while !stop.load(Ordering::Acquire) && !region::is_stopped() {
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
             watch.tick();

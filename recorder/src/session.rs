@@ -174,7 +174,7 @@ fn once(cancel: &Cancel) -> Result<Profile, SessionError> {
     let mut waited = wait(Duration::from_nanos(2_500_000_000 / u64::from(hz)), cancel);
     // A thread that runs takes its own stack, when it gets a processor to do so.
     let begun = Instant::now();
-    while waited.is_ok() && begun.elapsed() < TURNS && seen_since(&before)? < tasks::list().len() {
+    while waited.is_ok() && begun.elapsed() < TURNS && threads::seen(&stacks_since(&before)?) < tasks::list().len() {
         waited = wait(TURNS / 40, cancel);
     }
     drop(running);
@@ -188,11 +188,6 @@ fn stacks_since(before: &Taken) -> Result<Profile, SessionError> {
     let after = after.ok_or_else(|| SessionError::Unavailable("the store holds no thread's stack".to_owned()))?;
     let before = before.decoded.wall.clone().unwrap_or_else(|| Profile::new(after.sample_types.clone()));
     Ok(threads::once_each(&Profile::difference(&after, &before)))
-}
-
-/// How many threads that are.
-fn seen_since(before: &Taken) -> Result<usize, SessionError> {
-    Ok(stacks_since(before)?.samples.len())
 }
 
 fn difference(after: Option<Profile>, before: Option<Profile>, request: &Request) -> Result<Profile, SessionError> {

@@ -1,12 +1,14 @@
 //! The example web service under a load, as a user would run it.
 
-use crate::build;
+use crate::{build, scratch};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use tempfile::TempDir;
 
 /// A running service that answers requests all the time; ended when dropped.
 pub struct Service {
@@ -40,6 +42,18 @@ impl Service {
         let stop = Arc::new(AtomicBool::new(false));
         let load = (0..2).map(|_| spawn_client(address.clone(), Arc::clone(&stop))).collect();
         Self { child, load, stop, address }
+    }
+
+    /// Starts the service with a server at a Unix socket, its process's id in the name, and these variables.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_at_socket(variables: &[(&str, &str)]) -> (Self, PathBuf, TempDir) {
+        let directory = scratch();
+        let pattern = format!("unix://{}/app-{{PID}}.sock", directory.path().display());
+        let service = Self::start(&[&[("PROFILE_RECORDER_SERVER_URL_PATTERN", pattern.as_str())], variables].concat());
+        let socket = directory.path().join(format!("app-{}.sock", service.pid()));
+        (service, socket, directory)
     }
 
     /// The service's process.

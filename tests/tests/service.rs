@@ -38,14 +38,8 @@ fn cumulative(top: &str, name: &str) -> f64 {
 
 #[test]
 fn curl_gets_samples_and_profiles_over_the_unix_socket() {
-    let directory = scratch();
-    let pattern = format!("unix://{}/app-{{PID}}.sock", directory.path().display());
     // Some two megabytes are live: enough samples of them to be sure of what a profile shows.
-    let service = Service::start(&[
-        ("PROFILE_RECORDER_SERVER_URL_PATTERN", &pattern),
-        ("PROFILE_RECORDER_ALLOC_INTERVAL", "16KiB"),
-    ]);
-    let socket = directory.path().join(format!("app-{}.sock", service.pid()));
+    let (service, socket, directory) = Service::start_at_socket(&[("PROFILE_RECORDER_ALLOC_INTERVAL", "16KiB")]);
 
     let body = r#"{"numberOfSamples":50,"timeInterval":"10 ms"}"#;
     let samples = text(&curl(&socket, &["-X", "POST", "-d", body], "/sample"));

@@ -5,8 +5,9 @@ pub(crate) mod input;
 use crate::args::Convert;
 use crate::ending::Ending;
 use crate::error::{Error, warn};
-use crate::{found, outputs, summary};
-use profile::{Options, Profile, Symbols};
+use crate::outputs::{self, Writer};
+use crate::{found, summary};
+use profile::{Profile, Symbols};
 use std::path::PathBuf;
 use symbolize::{Detail, NameStyle};
 
@@ -30,27 +31,15 @@ pub(crate) fn convert(convert: &Convert) -> Result<Ending, Error> {
     if let (false, Some(note)) = (convert.quiet, note) {
         warn(note);
     }
-    let options = Options { title: convert.title.clone(), ..Options::default() };
-    let (mut written, mut failed) = (Vec::new(), false);
+    let mut writer = Writer::new(convert.quiet);
     for (format, file) in outputs {
-        match file.finish(|out| format.encode(&profile, &symbols, &options, out)) {
-            Ok(path) => {
-                if let (false, Some(line)) = (convert.quiet, summary::large_file(&path, format)) {
-                    warn(line);
-                }
-                written.push(path);
-            }
-            Err(error) => {
-                error.print();
-                failed = true;
-            }
-        }
+        writer.put(file, format, (&profile, &symbols), convert.title.clone());
     }
     if !convert.quiet {
-        summary::print(summary::written(&written));
+        summary::print(summary::written(writer.written()));
     }
     let ending = Ending::Code(0);
-    Ok(if failed { ending.but_failed() } else { ending })
+    Ok(if writer.has_failed() { ending.but_failed() } else { ending })
 }
 
 /// A profile with names for the addresses that had none, and what a user should know of those that have none still.

@@ -7,13 +7,12 @@ mod together;
 use crate::args::{Mode, Record};
 use crate::ending::Ending;
 use crate::error::{Error, warn};
-use crate::outputs::{self, Output, OutputPath};
-use crate::run::{self, Settings};
+use crate::outputs::{self, Output, OutputPath, Writer};
+use crate::run::{Running, Settings};
 use crate::store::Stores;
 use crate::{summary, target};
 use measured::{Measured, Source};
-use profile::{Options, Profile, Symbols};
-use std::path::PathBuf;
+use profile::{Profile, Symbols};
 use together::together;
 
 /// Does all of it. The ending is the command's, unless the command succeeded and this did not.
@@ -31,26 +30,40 @@ pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
         follow: record.follow,
         progress: record.progress,
     };
-    let finished = run::run(&record.command, &settings)?;
-    let ending = Ending::of(finished.status);
-    if finished.stores.decoded.is_empty() {
-        Error::failure(summary::nothing_recorded(&record.command, finished.stores.empty)).print();
-        return Ok(ending.but_failed());
+    let mut running = Running::start(&record.command, &settings)?;
+    let ended = running.wait_at_most(record.duration)?;
+    let written = write_all(record, &each, outputs, running.take_stores());
+    let status = match ended {
+        Some(status) => status,
+        None => {
+            if !record.quiet {
+                summary::print([format!("'{}' goes on, and is no longer recorded", record.command.name())]);
+            }
+            running.wait()?
+        }
+    };
+    let ending = Ending::of(status);
+    Ok(if written { ending } else { ending.but_failed() })
+}
+
+/// Writes and says what was recorded. False if anything is missing.
+fn write_all(record: &Record, each: &[OutputPath], outputs: Vec<Output>, stores: Stores) -> bool {
+    if stores.decoded.is_empty() {
+        Error::failure(summary::nothing_recorded(&record.command, stores.empty)).print();
+        return false;
     }
-    let losses = summary::losses(&finished.stores.decoded);
+    let losses = summary::losses(&stores.decoded);
     if !record.quiet && record.modes.iter().any(|mode| Source::of(*mode) == Source::Allocs) {
-        summary::unseen(&finished.stores.decoded).into_iter().for_each(warn);
+        summary::unseen(&stores.decoded).into_iter().for_each(warn);
     }
-    let processes = summary::processes(&finished.stores.decoded);
-    let (of_each, each_failed) = per_process::write(&each, &finished.stores.decoded, record);
-    let measured = measure(record, finished.stores);
-    let (mut written, failed) = write(outputs, measured, record, processes);
-    written.extend(of_each);
-    let failed = failed || each_failed;
+    let processes = summary::processes(&stores.decoded);
+    let mut writer = Writer::new(record.quiet);
+    per_process::write(each, &stores.decoded, record, &mut writer);
+    write(outputs, measure(record, stores), record, processes, &mut writer);
     if !record.quiet {
-        summary::print(losses.into_iter().chain(summary::written(&written)));
+        summary::print(losses.into_iter().chain(summary::written(writer.written())));
     }
-    Ok(if failed { ending.but_failed() } else { ending })
+    !writer.has_failed()
 }
 
 /// The profile of each source that a mode shows, with its names.
@@ -80,30 +93,13 @@ pub(crate) fn one_note(notes: &[String]) -> Option<String> {
     Some(format!("{first}{others}"))
 }
 
-/// Writes every file that can be written. Tells of the others, and whether there are any.
-fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, processes: usize) -> (Vec<PathBuf>, bool) {
-    let (mut written, mut failed) = (Vec::new(), false);
+/// Writes the files of all processes together.
+fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, processes: usize, writer: &mut Writer) {
     let (of_all, mut of_one): (Vec<Output>, Vec<Output>) =
         outputs.into_iter().partition(|output| output.mode.is_none());
-    let options = Options {
-        // The program's name and not its arguments: those stay on this machine.
-        title: Some(record.command.name()),
-        ..Options::default()
-    };
     let mut put = |output: Output, profile: &Profile, symbols: &Symbols| {
-        let format = output.format;
-        match output.file.finish(|out| format.encode(profile, symbols, &options, out)) {
-            Ok(path) => {
-                if let (false, Some(line)) = (record.quiet, summary::large_file(&path, format)) {
-                    warn(line);
-                }
-                written.push(path);
-            }
-            Err(error) => {
-                error.print();
-                failed = true;
-            }
-        }
+        // The program's name and not its arguments: those stay on this machine.
+        writer.put(output.file, output.format, (profile, symbols), Some(record.command.name()));
     };
     for mode in &record.modes {
         let Some(measured) = measured.iter_mut().find(|m| m.source == Source::of(*mode)) else { continue };
@@ -122,7 +118,6 @@ fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, pro
         let (profile, symbols) = together(&measured);
         of_all.into_iter().for_each(|output| put(output, &profile, &symbols));
     }
-    (written, failed)
 }
 
 /// Allocations and live memory are columns of the same profile; the mode says which one is looked at.

@@ -4,10 +4,10 @@ use super::measured::{Measured, Source};
 use super::together::together;
 use crate::args::Record;
 use crate::error::Error;
-use crate::outputs::{self, OutputPath};
+use crate::outputs::{self, Output, OutputPath, Writer};
 use crate::pending::PendingFile;
 use profile::store::Decoded;
-use profile::{Options, Profile, Symbols};
+use profile::{Profile, Symbols};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -36,56 +36,47 @@ pub(super) fn check(outputs: &[OutputPath]) -> Result<(), Error> {
     })
 }
 
-/// Writes the files: processes that come to the same name, as those of one executable do with `{EXE}` alone, are together in one. Returns those that were written, and whether any
-/// was not.
-pub(super) fn write(outputs: &[OutputPath], stores: &[Decoded], record: &Record) -> (Vec<PathBuf>, bool) {
-    let (mut written, mut failed) = (Vec::new(), false);
+/// Writes the files: processes that come to the same name, as those of one executable do with `{EXE}` alone, are together in one.
+pub(super) fn write(outputs: &[OutputPath], stores: &[Decoded], record: &Record, writer: &mut Writer) {
     for output in outputs {
         let mut groups: BTreeMap<PathBuf, Vec<Decoded>> = BTreeMap::new();
         for store in stores {
             groups.entry(path_of(output, store)).or_default().push(store.clone());
         }
         for (path, stores) in groups {
-            match one(&output.at(path), stores, record) {
-                Ok(paths) => written.extend(paths),
-                Err(error) => {
-                    error.print();
-                    failed = true;
-                }
+            match outputs::open(&[output.at(path)], &record.modes) {
+                Ok(files) => one(files, stores, record, writer),
+                Err(error) => writer.fail(&error),
             }
         }
     }
-    (written, failed)
 }
 
-fn one(output: &OutputPath, mut stores: Vec<Decoded>, record: &Record) -> Result<Vec<PathBuf>, Error> {
+fn one(files: Vec<Output>, mut stores: Vec<Decoded>, record: &Record, writer: &mut Writer) {
     let process = stores.first().map(|store| store.process().to_owned());
     let mut measured: Vec<Measured> = Vec::new();
-    let mut written = Vec::new();
-    for output in outputs::open(std::slice::from_ref(output), &record.modes)? {
+    for output in files {
         for mode in output.mode.map_or(record.modes.clone(), |mode| vec![mode]) {
             let source = Source::of(mode);
             if !measured.iter().any(|m| m.source == source) {
                 measured.push(Measured::take(source, &mut stores, record.symbols, record.names).0);
             }
         }
-        let options = Options { title: process.clone(), ..Options::default() };
         let put = |profile: &Profile, symbols: &Symbols| {
-            output.file.finish(|out| output.format.encode(profile, symbols, &options, out))
+            writer.put(output.file, output.format, (profile, symbols), process.clone());
         };
-        written.push(match output.mode {
+        match output.mode {
             None => {
                 let (profile, symbols) = together(&measured);
-                put(&profile, &symbols)?
+                put(&profile, &symbols);
             }
             Some(mode) => {
                 let Some(measured) = measured.iter_mut().find(|m| m.source == Source::of(mode)) else { continue };
                 super::show_first(&mut measured.profile, mode);
-                put(&measured.profile, &measured.symbols)?
+                put(&measured.profile, &measured.symbols);
             }
-        });
+        }
     }
-    Ok(written)
 }
 
 fn path_of(output: &OutputPath, store: &Decoded) -> PathBuf {

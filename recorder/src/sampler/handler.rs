@@ -250,6 +250,9 @@ pub(crate) fn expect_bare_signals(expected: bool) {
 /// Records a tick: of a timer of CPU time with this slot, or one that the sampler sent.
 fn take(thread: &'static ThreadState, interrupted: &Interrupted, timer: Option<usize>) {
     let asked = thread.asked_cpu.swap(0, Ordering::AcqRel) as usize;
+    if region::is_stopped() {
+        return;
+    }
     if let Some(slot) = timer.or((asked != 0).then_some(asked))
         && CPU.load(Ordering::Acquire)
     {

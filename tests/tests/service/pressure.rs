@@ -146,6 +146,7 @@ int main(void) { pthread_t t; for (int i = 0; i < 63; i++) pthread_create(&t, 0,
     assert!(status == 200 && stacks.contains("busy"), "{stacks:.500}");
     let (status, threads) = ask(&socket, "/debug/pprof/threads?debug=1&symbols=names");
     assert!(status == 200 && threads.contains("total 64 threads/count"), "{threads:.500}");
+    assert!(!threads.contains("[truncated"), "{threads:.500}");
     assert!(threads.contains("busy\n"), "stacks of running threads: {threads:.500}");
     assert_eq!(ask(&socket, "/debug/pprof/heap").0, 200);
 }
