@@ -90,9 +90,25 @@ fn build() -> PathBuf {
     env::vars_os().map(|(name, _)| name).filter(leaks).for_each(|name| {
         cargo.env_remove(name);
     });
+    // Tests read its code, by names that tell the instances of a generic function apart, and by lines.
+    cargo
+        .env("CARGO_PROFILE_PRELOAD_STRIP", "none")
+        .env("CARGO_PROFILE_PRELOAD_DEBUG", "line-tables-only")
+        .env("RUSTFLAGS", "-C symbol-mangling-version=v0");
     let status = cargo.status().unwrap_or_else(|e| panic!("cannot run {cargo:?}: {e}"));
     assert!(status.success(), "building the preload library failed ({status}): {cargo:?}");
-    target_dir.join(target).join("preload").join(FILE)
+    strip(&target_dir.join(target).join("preload").join(FILE), &target_dir.join(FILE))
+}
+
+/// Leaves out what only tests need, if the linker's companion is there: the library works as well with it.
+fn strip(whole: &Path, stripped: &Path) -> PathBuf {
+    match Command::new("strip").arg("--strip-all").arg("-o").arg(stripped).arg(whole).status() {
+        Ok(status) if status.success() => stripped.to_owned(),
+        failed => {
+            println!("cargo::warning=the preload library keeps its symbols: strip: {failed:?}");
+            whole.to_owned()
+        }
+    }
 }
 
 /// Tells cargo to run this script again when anything changes that the library is made of.

@@ -30,7 +30,8 @@ pub use live::Live;
 pub use read::{BadStore, View};
 pub use record::{
     AllocValues, AllocValuesFields, Chunk, ChunkKind, Field, Header, HeaderFields, Module, ModuleFields, Node,
-    NodeFields, Record, RecordId, Thread, ThreadFields, TimeSample, TimeSampleFields, TimeValues, TimeValuesFields,
+    NodeFields, Record, RecordId, STOPPED_OFFSET, Thread, ThreadFields, TimeSample, TimeSampleFields, TimeValues,
+    TimeValuesFields,
 };
 
 /// First eight bytes of every store.

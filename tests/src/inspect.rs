@@ -1,6 +1,6 @@
 //! What the built preload library can reach: its code is decoded, and every call, jump and taken address becomes an edge of a graph.
 //!
-//! Built as `profrec` carries it, but with its symbols and with the places of its instructions in the source, so that a failure says where.
+//! It is the one that `profrec` carries, but with its symbols and with the places of its instructions in the source, so that a failure says where.
 
 mod claim;
 mod code;
@@ -18,29 +18,30 @@ pub use places::{Place, Places};
 pub use stack::Need;
 
 use std::path::PathBuf;
-use std::process::Command;
 
-/// Builds the library and reads it.
+/// Reads the library that `profrec` carries, as it was before its symbols were taken out.
 ///
 /// # Panics
 /// If it cannot be built or is not what is expected.
 pub fn preload_library() -> Library {
-    Library::read(&build())
+    Library::read(&whole())
 }
 
-fn build() -> PathBuf {
-    let target = crate::target_directory().join("inspected");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["build", "--quiet", "--profile", "preload", "--package", "profile-recorder-preload", "--target-dir"])
-        .arg(&target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("CARGO_PROFILE_PRELOAD_STRIP", "none")
-        .env("CARGO_PROFILE_PRELOAD_DEBUG", "line-tables-only")
-        // Names that tell the instances of a generic function apart. What the tests themselves were built with is not meant for the library.
-        .env("RUSTFLAGS", "-C symbol-mangling-version=v0")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    let status = cargo.status();
-    assert!(status.is_ok_and(|status| status.success()), "cannot build the preload library: {cargo:?}");
-    target.join("preload/libprofrec_preload.so")
+/// The library with its symbols, and (by [`carried`]) what `profrec` carries.
+fn whole() -> PathBuf {
+    let directory = carried().with_file_name("");
+    let entries = std::fs::read_dir(&directory).expect("profrec was built here").flatten();
+    let built = entries.map(|entry| entry.path().join("preload/libprofrec_preload.so"));
+    let all: Vec<PathBuf> = built.filter(|path| path.exists()).collect();
+    let [whole] = all.as_slice() else { panic!("one library in {}: {all:?}", directory.display()) };
+    whole.clone()
+}
+
+/// The library as `profrec` carries it.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn carried() -> PathBuf {
+    crate::profrec();
+    crate::target_directory().join("preload-library/libprofrec_preload.so")
 }

@@ -85,6 +85,21 @@ const OTHERS: [&str; 17] = [
     "syscall",
 ];
 
+/// What is in memory of a library's file: sections by address.
+fn loaded(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    use object::{Object as _, ObjectSection as _};
+    let bytes = std::fs::read(path).unwrap();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let sections = elf.sections().filter(|section| section.address() != 0);
+    sections.map(|section| (section.address(), section.data().unwrap().to_vec())).collect()
+}
+
+#[test]
+fn what_is_looked_into_is_what_is_carried() {
+    let (whole, carried) = (loaded(&library().path), loaded(&inspect::carried()));
+    assert!(whole.len() > 10 && whole == carried);
+}
+
 #[test]
 fn every_exported_function_is_looked_into() {
     let known: BTreeSet<&str> = FAMILY.into_iter().chain(OTHERS).collect();
@@ -216,6 +231,7 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
 
 /// What a hook that finds everything known does not run.
 const COLD: Reasons = &[
+    ("profile_recorder_alloc_hook::record::stop", "whoever reads the store has what is wanted: once in a process"),
     ("profile_recorder_alloc_hook::next::resolve", "the first call of the process"),
     ("profile_recorder_alloc_hook::bootstrap::allocate", "during the first call of the process"),
     ("profile_recorder_alloc_hook::family::move_out_of_bootstrap", "a block from then"),
