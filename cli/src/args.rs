@@ -3,12 +3,14 @@
 mod convert;
 mod diff;
 mod sample;
+mod shown;
 mod top;
 mod view;
 
 pub(crate) use convert::Convert;
 pub(crate) use diff::{Diff, DiffFormat};
 pub(crate) use sample::{Completions, List, Man, Sample, SampleMode};
+pub(crate) use shown::Shown;
 pub(crate) use top::{By, Top};
 pub(crate) use view::View;
 
@@ -71,6 +73,8 @@ pub(crate) struct Record {
     pub(crate) symbols: symbolize::Detail,
     /// How names are shown.
     pub(crate) names: symbolize::NameStyle,
+    /// How stacks are shown.
+    pub(crate) shown: Shown,
     /// The command and its arguments.
     pub(crate) command: CommandLine,
 }
@@ -239,6 +243,8 @@ struct TypedRecord {
     /// How names are shown
     #[arg(long, value_name = "STYLE", value_enum, default_value = "full")]
     names: Names,
+    #[command(flatten)]
+    shown: Shown,
     /// Show a line of what is recorded so far; without being told if standard error is a terminal and standard output, where the command may write, is not
     #[arg(long)]
     progress: bool,
@@ -372,6 +378,7 @@ impl TypedRecord {
             quiet: self.quiet,
             symbols: self.symbols.into(),
             names: self.names.into(),
+            shown: self.shown,
             command: CommandLine::new(self.command)?,
         })
     }

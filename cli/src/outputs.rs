@@ -115,10 +115,9 @@ impl Writer {
         file: PendingFile,
         format: Format,
         (profile, symbols): (&Profile, &Symbols),
-        title: Option<String>,
+        options: &Options,
     ) {
-        let options = Options { title, ..Options::default() };
-        match file.finish(|out| format.encode(profile, symbols, &options, out)) {
+        match file.finish(|out| format.encode(profile, symbols, options, out)) {
             Ok(path) => {
                 if let (false, Some(line)) = (self.quiet, summary::large_file(&path, format)) {
                     warn(line);

@@ -4,6 +4,7 @@ mod support;
 mod view;
 
 use profile::decode::{self, Limits};
+use profile::encode::Growth;
 use profile::{Format, Options, Profile, Symbols};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,31 @@ fn bytes(place: &Place, name: &str) -> Vec<u8> {
 
 fn read(path: &Path) -> (Profile, Symbols) {
     decode::read(&fs::read(path).unwrap(), Limits::default()).unwrap()
+}
+
+#[test]
+fn stacks_are_shown_as_it_was_asked() {
+    let mut place = Place::new();
+    place.add("a.folded", "main;f;g 3\nmain;g 1\n", 0o644);
+    let (profile, symbols) = read(&place.path("a.folded"));
+    let svg = |options: Options| {
+        let mut bytes = Vec::new();
+        Format::Svg.encode(&profile, &symbols, &options, &mut bytes).unwrap();
+        bytes
+    };
+    let title = Some("t".to_owned());
+    let asked = Options { title: title.clone(), reversed: true, growth: Growth::Up, ..Options::default() };
+    run(&place, &["convert", "a.folded", "--title", "t", "--reversed", "--grow", "up", "-o", "r.svg"]);
+    run(&place, &["convert", "a.folded", "--title", "t", "-o", "p.svg"]);
+    assert!(bytes(&place, "r.svg") == svg(asked));
+    assert!(bytes(&place, "p.svg") == svg(Options { title, ..Options::default() }));
+    assert!(bytes(&place, "r.svg") != bytes(&place, "p.svg"));
+
+    program(&mut place);
+    let options = ["record", "--mode", "allocs", "--thread-frames", "-o", "threads.folded", "--", "./program"];
+    run(&place, &options);
+    let text = support::text(place.path("threads.folded"));
+    assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.starts_with("program")), "{text}");
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl<'a> View<'a> {
         HeaderFields::read(self.bytes).expect("checked when the view was made")
     }
 
+    /// The first id past those of all records.
+    pub fn end(&self) -> RecordId {
+        RecordId::at_offset(self.chunks * CHUNK)
+    }
+
     /// The record with this id, or `None` if it lies outside the store.
     pub fn get<R: Record>(&self, id: RecordId) -> Option<R> {
         if id.offset() < self.first * CHUNK {

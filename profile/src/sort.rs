@@ -1,6 +1,6 @@
 //! One order for equal contents, and nothing kept that nothing refers to.
 
-use crate::{Frame, MappingId, Profile, StackId, Stacks, ThreadId};
+use crate::{Frame, MappingId, Profile, StackId, ThreadId};
 use rustc_hash::FxHashMap;
 
 impl Profile {
@@ -35,7 +35,8 @@ impl Profile {
             .iter()
             .map(|frame| match frame {
                 Frame::Address { mapping, svma, kind } => Frame::Address {
-                    mapping: mapping.and_then(|id| mappings.get(id.index()).copied().map(MappingId)),
+                    // One that there is not stays what it is: different frames stay different.
+                    mapping: mapping.map(|id| mappings.get(id.index()).copied().map_or(id, MappingId)),
                     svma: *svma,
                     kind: *kind,
                 },
@@ -53,26 +54,8 @@ impl Profile {
             let names_last = |frame: &Frame| frame.address().is_none();
             (names_last(a), place(a), a).cmp(&(names_last(b), place(b), b))
         });
-        let mut rank = vec![0; renumbered.len()];
-        by_frame.iter().enumerate().for_each(|(position, frame)| rank[*frame] = position);
-        by_frame.iter().for_each(|frame| _ = self.stacks.frame_id(renumbered[*frame].clone()));
-
-        let key = |id: StackId| (old.parent(id), old.leaf_id(id).map_or(0, |leaf| rank[leaf.index()]));
-        let mut all: Vec<StackId> = (1..old.len() as u32).map(StackId).collect();
-        all.sort_unstable_by_key(|id| key(*id));
-        let mut new_ids = vec![Stacks::ROOT; old.len()];
-        let mut pending = vec![Stacks::ROOT];
-        while let Some(id) = pending.pop() {
-            if let Some(leaf) = old.leaf_id(id) {
-                let frame = self.stacks.frame_id(renumbered[leaf.index()].clone());
-                new_ids[id.index()] = self.stacks.push(new_ids[old.parent(id).index()], frame);
-            }
-            let first = all.partition_point(|child| old.parent(*child) < id);
-            let children = all[first..].iter().take_while(|child| old.parent(**child) == id);
-            let from = pending.len();
-            pending.extend(children);
-            pending[from..].reverse();
-        }
+        let (stacks, new_ids) = old.in_order(&by_frame, |frame| renumbered[frame].clone());
+        self.stacks = stacks;
         new_ids
     }
 

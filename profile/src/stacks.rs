@@ -203,6 +203,31 @@ impl Stacks {
         (chosen, ids)
     }
 
+    /// The same stacks with their frames in this order, as `renamed` gives them, and depth first, those with the same parent in the order of their leaves; with the new ids by the
+    /// old ones.
+    ///
+    /// `order` has each frame once, and different frames stay different.
+    pub(crate) fn in_order(&self, order: &[usize], renamed: impl Fn(usize) -> Frame) -> (Self, Vec<StackId>) {
+        let mut rank = vec![0; order.len()];
+        order.iter().zip(0..).for_each(|(frame, position)| rank[*frame] = position);
+        // Sorted by counting, by leaf and then by parent, which leaves those of the same parent in the order of their leaves.
+        let leaf = |node: &Node| rank[node.frame.index()] as usize;
+        let by_leaf = counted(order.len(), 0..self.nodes.len(), |at| leaf(&self.nodes[at])).0;
+        let (children, starts) = counted(self.len(), by_leaf.into_iter(), |at| self.nodes[at].parent.index());
+        let mut sorted = Self { frames: order.iter().map(|frame| renamed(*frame)).collect(), ..Self::default() };
+        sorted.nodes.reserve_exact(self.nodes.len());
+        let mut ids = vec![Self::ROOT; self.len()];
+        let of = |parent: usize| children[starts[parent]..starts[parent + 1]].iter().rev();
+        let mut pending: Vec<usize> = of(0).copied().collect();
+        while let Some(at) = pending.pop() {
+            let parent = ids[self.nodes[at].parent.index()];
+            sorted.nodes.push(Node { parent, frame: FrameId(leaf(&self.nodes[at]) as u32) });
+            ids[at + 1] = StackId(sorted.nodes.len() as u32);
+            pending.extend(of(at + 1));
+        }
+        (sorted, ids)
+    }
+
     fn know_nodes(&mut self) {
         if self.node_ids.len() < self.nodes.len() {
             let all = self.nodes.iter().zip(1..).map(|(node, id)| ((node.parent, node.frame), StackId(id)));
@@ -219,6 +244,25 @@ impl Stacks {
     fn node(&self, stack: StackId) -> Option<Node> {
         self.nodes.get(stack.index().checked_sub(1)?).copied()
     }
+}
+
+/// The items by their keys, which are below `keys`, equal ones in their order; and where the items of each key begin.
+fn counted(
+    keys: usize,
+    items: impl Iterator<Item = usize> + Clone,
+    key: impl Fn(usize) -> usize,
+) -> (Vec<usize>, Vec<usize>) {
+    let mut starts = vec![0; keys + 1];
+    items.clone().for_each(|item| starts[key(item) + 1] += 1);
+    (0..keys).for_each(|at| starts[at + 1] += starts[at]);
+    let mut next = starts.clone();
+    let mut sorted = vec![0; starts[keys]];
+    for item in items {
+        let at = &mut next[key(item)];
+        sorted[*at] = item;
+        *at += 1;
+    }
+    (sorted, starts)
 }
 
 impl PartialEq for Stacks {

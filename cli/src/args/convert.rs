@@ -1,6 +1,6 @@
 //! `profrec convert` on the command line.
 
-use super::{Names, Symbols};
+use super::{Names, Shown, Symbols};
 use crate::convert::Naming;
 use crate::error::Error;
 use crate::outputs::OutputPath;
@@ -17,6 +17,8 @@ pub(crate) struct Convert {
     pub(crate) outputs: Vec<OutputPath>,
     /// How names are found and shown.
     pub(crate) naming: Naming,
+    /// How stacks are shown.
+    pub(crate) shown: Shown,
     /// Title of flame graphs and pages.
     pub(crate) title: Option<String>,
     /// Say nothing unless something goes wrong.
@@ -44,6 +46,8 @@ pub(super) struct TypedConvert {
     outputs: Vec<OutputPath>,
     #[command(flatten)]
     naming: TypedNaming,
+    #[command(flatten)]
+    shown: Shown,
     /// Title of flame graphs and pages [default: the recorded program's name]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
@@ -82,6 +86,7 @@ impl TypedConvert {
             input: self.input,
             outputs: self.outputs,
             naming: self.naming.understand()?,
+            shown: self.shown,
             title: self.title,
             quiet: self.quiet,
         })

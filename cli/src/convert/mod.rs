@@ -33,7 +33,7 @@ pub(crate) fn convert(convert: &Convert) -> Result<Ending, Error> {
     }
     let mut writer = Writer::new(convert.quiet);
     for (format, file) in outputs {
-        writer.put(file, format, (&profile, &symbols), convert.title.clone());
+        writer.put(file, format, (&profile, &symbols), &convert.shown.options(convert.title.clone()));
     }
     if !convert.quiet {
         summary::print(summary::written(writer.written()));

@@ -97,9 +97,10 @@ pub(crate) fn one_note(notes: &[String]) -> Option<String> {
 fn write(outputs: Vec<Output>, mut measured: Vec<Measured>, record: &Record, processes: usize, writer: &mut Writer) {
     let (of_all, mut of_one): (Vec<Output>, Vec<Output>) =
         outputs.into_iter().partition(|output| output.mode.is_none());
+    // The program's name and not its arguments: those stay on this machine.
+    let options = record.shown.options(Some(record.command.name()));
     let mut put = |output: Output, profile: &Profile, symbols: &Symbols| {
-        // The program's name and not its arguments: those stay on this machine.
-        writer.put(output.file, output.format, (profile, symbols), Some(record.command.name()));
+        writer.put(output.file, output.format, (profile, symbols), &options);
     };
     for mode in &record.modes {
         let Some(measured) = measured.iter_mut().find(|m| m.source == Source::of(*mode)) else { continue };

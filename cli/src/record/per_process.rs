@@ -53,7 +53,7 @@ pub(super) fn write(outputs: &[OutputPath], stores: &[Decoded], record: &Record,
 }
 
 fn one(files: Vec<Output>, mut stores: Vec<Decoded>, record: &Record, writer: &mut Writer) {
-    let process = stores.first().map(|store| store.process().to_owned());
+    let options = record.shown.options(stores.first().map(|store| store.process().to_owned()));
     let mut measured: Vec<Measured> = Vec::new();
     for output in files {
         for mode in output.mode.map_or(record.modes.clone(), |mode| vec![mode]) {
@@ -63,7 +63,7 @@ fn one(files: Vec<Output>, mut stores: Vec<Decoded>, record: &Record, writer: &m
             }
         }
         let put = |profile: &Profile, symbols: &Symbols| {
-            writer.put(output.file, output.format, (profile, symbols), process.clone());
+            writer.put(output.file, output.format, (profile, symbols), &options);
         };
         match output.mode {
             None => {

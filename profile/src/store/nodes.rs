@@ -1,7 +1,7 @@
 //! Nodes of the store's call trees, each brought to its stack in the profile of its tree.
 
 use super::syscalls;
-use crate::{AddressKind, Frame, Label, Mapping, MappingId, StackId, Stacks, Svma};
+use crate::{AddressKind, Frame, FrameId, Label, Mapping, MappingId, StackId, Stacks, Svma};
 use layout::{ModuleFields, ModuleIndex, NodeFields, Pseudo, RecordId, Root, State, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
@@ -81,14 +81,50 @@ fn mapping(view: &View<'_>, module: &ModuleFields) -> Mapping {
     }
 }
 
+/// The places of nodes that were looked at.
+struct Places {
+    /// By the node's id: 0 if it was not looked at, [`NOWHERE`] if it cannot be read, or something between it and its root cannot, and else 1 more than where it is among `all`.
+    of: Vec<u32>,
+    all: Vec<Place>,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+impl Places {
+    fn new(view: &View<'_>) -> Self {
+        Self { of: vec![0; view.end().0 as usize], all: Vec::new() }
+    }
+
+    /// `None` if the node was not looked at.
+    fn get(&self, node: RecordId) -> Option<Option<Place>> {
+        match self.of.get(node.0 as usize).copied().unwrap_or(NOWHERE) {
+            0 => None,
+            at => Some(self.all.get(at as usize - 1).copied()),
+        }
+    }
+
+    /// A node that lies in the store.
+    fn set(&mut self, node: RecordId, place: Option<Place>) {
+        let Some(of) = self.of.get_mut(node.0 as usize) else { return };
+        *of = match place {
+            Some(place) => {
+                self.all.push(place);
+                self.all.len() as u32
+            }
+            None => NOWHERE,
+        };
+    }
+}
+
 /// Brings nodes to their places, each once.
 pub(super) struct Nodes<'a> {
     view: View<'a>,
     modules: &'a Modules,
     /// The stacks of each tree's profile, by the number of its [`Root`].
     pub(super) stacks: [Stacks; 4],
-    /// `None`: it cannot be read, or something between it and its root cannot.
-    places: FxHashMap<u32, Option<Place>>,
+    places: Places,
+    /// The frames of each tree's profile, by those of the store.
+    frames: [FxHashMap<layout::Frame, FrameId>; 4],
     /// The labels of places that have the same ones.
     labels: FxHashMap<OfPlace, Option<Rc<[Label]>>>,
 }
@@ -98,7 +134,14 @@ type OfPlace = (RecordId, Option<State>, Option<u32>);
 
 impl<'a> Nodes<'a> {
     pub(super) fn new(view: View<'a>, modules: &'a Modules) -> Self {
-        Self { view, modules, stacks: Default::default(), places: FxHashMap::default(), labels: FxHashMap::default() }
+        Self {
+            view,
+            modules,
+            stacks: Default::default(),
+            places: Places::new(&view),
+            frames: Default::default(),
+            labels: FxHashMap::default(),
+        }
     }
 
     /// The place of a node; `None` if it cannot be told.
@@ -106,12 +149,12 @@ impl<'a> Nodes<'a> {
         let mut unknown: Vec<(RecordId, NodeFields)> = Vec::new();
         let mut at = node;
         let mut place = loop {
-            if let Some(known) = self.places.get(&at.0) {
-                break *known;
+            if let Some(known) = self.places.get(at) {
+                break known;
             }
             let Some(fields) = self.view.get::<NodeFields>(at).filter(|fields| fields.frame != 0) else { break None };
             // Until the way down is known there is none: a corrupt store can lead in circles.
-            self.places.insert(at.0, None);
+            self.places.set(at, None);
             let parent = RecordId(fields.parent);
             unknown.push((at, fields));
             if parent.is_none() {
@@ -121,7 +164,7 @@ impl<'a> Nodes<'a> {
         };
         for (id, fields) in unknown.into_iter().rev() {
             place = self.child(place, &fields);
-            self.places.insert(id.0, place);
+            self.places.set(id, place);
         }
         place
     }
@@ -140,31 +183,36 @@ impl<'a> Nodes<'a> {
             });
         }
         let mut place = parent?;
-        let frame = match pseudo {
+        match pseudo {
             Some(Pseudo::Root(..)) => return None,
-            Some(Pseudo::State(state)) => {
-                place.state = Some(state);
-                return Some(place);
+            Some(Pseudo::State(state)) => place.state = Some(state),
+            Some(Pseudo::SystemCall(number)) => place.system_call = Some(number),
+            Some(Pseudo::Labels(set)) => place.set = set,
+            None if !frame.is_pseudo() && self.modules.own.contains(&frame.module()) => {}
+            _ => {
+                let frame = self.frame(place.root, frame)?;
+                place.stack = self.stacks[place.root as usize].push(place.stack, frame);
             }
-            Some(Pseudo::SystemCall(number)) => {
-                place.system_call = Some(number);
-                return Some(place);
-            }
-            Some(Pseudo::Labels(set)) => {
-                place.set = set;
-                return Some(place);
-            }
+        }
+        Some(place)
+    }
+
+    /// The frame of a tree's profile that this one is; `None` if it is not known what it means.
+    fn frame(&mut self, root: Root, frame: layout::Frame) -> Option<FrameId> {
+        if let Some(known) = self.frames[root as usize].get(&frame) {
+            return Some(*known);
+        }
+        let shown = match frame.as_pseudo() {
             Some(Pseudo::Function(function)) => Frame::named(function.name()),
             Some(Pseudo::Truncated(reason)) => Frame::Named(Cow::Owned(format!("[truncated: {}]", reason.reason()))),
             Some(Pseudo::Lost(reason)) => lost_frame(reason),
+            Some(_) => return None,
             None if frame.is_pseudo() => return None,
-            None if self.modules.own.contains(&frame.module()) => return Some(place),
             None => self.address(frame),
         };
-        let stacks = &mut self.stacks[place.root as usize];
-        let frame = stacks.frame_id(frame);
-        place.stack = stacks.push(place.stack, frame);
-        Some(place)
+        let id = self.stacks[root as usize].frame_id(shown);
+        self.frames[root as usize].insert(frame, id);
+        Some(id)
     }
 
     /// The labels of a place in a fixed order. `None` if its label set cannot be read.
