@@ -117,7 +117,8 @@ pub(crate) fn in_child() {
     AGENT_OF.store(0, Ordering::Relaxed);
     match duty {
         Duty::Serve(variables) if serves_children(variables) => start_agent(CHILD_WAITS),
-        Duty::Watch { follow: true, .. } => start_agent(Duration::ZERO),
+        // Without a store nobody wants to know any more.
+        Duty::Watch { follow: true, .. } if region::header().is_some() => start_agent(Duration::ZERO),
         _ => {}
     }
 }
@@ -186,10 +187,11 @@ fn agent(wait: Duration) {
 /// Looks until the process ends, and a last time then.
 fn watch(period: Duration, with_running: bool) {
     let _running_threads = with_running.then(WithRunning::new);
-    let begun = region::header()
-        .map(|header| (header.start_monotonic_ns.load(Ordering::Relaxed), header.start_cpu_ns.load(Ordering::Relaxed)));
-    match Watch::start().zip(begun) {
-        Some((watch, (begun_ns, cpu_ns))) => engine::sample_wall(watch.since(begun_ns, cpu_ns), period, &STOP),
+    let Some(header) = region::header() else { return };
+    let (begun, cpu) = (&header.start_monotonic_ns, &header.start_cpu_ns);
+    let (begun_ns, cpu_ns) = (begun.load(Ordering::Relaxed), cpu.load(Ordering::Relaxed));
+    match Watch::start() {
+        Some(watch) => engine::sample_wall(watch.since(begun_ns, cpu_ns), period, &STOP),
         None => log!(Error, "elapsed time is not recorded: the signal handler cannot be installed"),
     }
 }

@@ -15,6 +15,8 @@ mod top;
 
 use profile_recorder_tests::service::Service;
 use profile_recorder_tests::{output, pprof, scratch, text};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -69,6 +71,33 @@ fn curl_gets_samples_and_profiles_over_the_unix_socket() {
     assert_eq!(text(&curl(&socket, &[], "/health")).trim(), "OK");
     assert!(service.ask("/orders?count=3").contains("customer 2"), "the service still works");
     drop(service);
+}
+
+/// Another user's programs get one clear line.
+#[test]
+fn somebody_else_is_told_whom_the_socket_answers() {
+    let (_service, socket, directory) = Service::start_at_socket(&[]);
+    let allow = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let profrec = directory.path().join("profrec");
+    std::fs::copy(profile_recorder_tests::profrec(), &profrec).unwrap();
+    allow(directory.path(), 0o777);
+    // SAFETY: asks for a number.
+    let mut command = if unsafe { libc::geteuid() } == 0 {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]).arg(&profrec);
+        command
+    } else {
+        // Nobody but root can be somebody else; to be refused is the same.
+        allow(&socket, 0);
+        Command::new(&profrec)
+    };
+    let refused = output(command.arg("sample").arg(&socket).args(["--seconds", "1"]).current_dir(directory.path()));
+    assert_eq!(refused.status.code(), Some(1));
+    let line = format!(
+        "error: cannot connect to {}: permission denied; a socket answers its owner and root alone; run as that user\n",
+        socket.display()
+    );
+    assert_eq!(text(&refused.stderr), line);
 }
 
 #[test]

@@ -440,7 +440,7 @@ fn give(
             thread.last_node.store(node.0, Ordering::Relaxed);
             account(thread, weight_ns);
         }
-        super::log(&mut recording.log, thread.record_id(), thread.tid(), node, weight_ns);
+        super::log(&mut recording.log, clock::monotonic_ns(), thread.record_id(), thread.tid(), node, weight_ns);
     }
     if root == Root::Cpu && super::timers::is_self_arming() {
         spent::note_now_and_then();

@@ -20,19 +20,18 @@ pub(crate) mod wall;
 
 pub(crate) use timers::{forget, restart_in_child, thread_registered};
 
-use capture::clock;
 use capture::region::{self, LogCursor};
 use layout::{Lost, RecordId};
 use std::sync::atomic::Ordering;
 
-/// Enters one time sample into the log of single samples. Called in handlers too.
-fn log(log: &mut LogCursor, thread: RecordId, tid: u32, node: RecordId, weight_ns: u64) {
+/// Enters one time sample into the log of single samples, with its time by CLOCK_MONOTONIC. Called in handlers too.
+fn log(log: &mut LogCursor, at_ns: u64, thread: RecordId, tid: u32, node: RecordId, weight_ns: u64) {
     let Some(sample) = log.allocate(thread) else {
         region::lose(Lost::LogFull, 1, weight_ns);
         return;
     };
     sample.thread.store(thread.0, Ordering::Relaxed);
-    sample.monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    sample.monotonic_ns.store(at_ns, Ordering::Relaxed);
     sample.weight_ns.store(weight_ns, Ordering::Relaxed);
     sample.tid.store(tid, Ordering::Relaxed);
     sample.node.store(node.0, Ordering::Release);

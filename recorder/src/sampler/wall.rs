@@ -18,7 +18,7 @@ use capture::thread::{self, ThreadState};
 use capture::tree::{Place, Tree};
 use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ struct Watched {
     looked_ns: u64,
     /// Looks since its CPU clock changed.
     still: u32,
+    /// Whether it waits for its turn among those that do not run.
+    idle: bool,
     /// Where it blocks, and the leaf node of that stack.
     blocked: Option<(Blocked, RecordId)>,
     /// Time of a state in which it was not found yet.
@@ -101,9 +103,13 @@ impl Drop for WithRunning {
 /// A wall-clock session.
 pub(crate) struct Watch {
     threads: HashMap<u32, Watched>,
+    /// Those that are looked at on every tick. What ended may still be there, until its turn.
+    awake: Vec<u32>,
+    /// Those that did not run for a while, in the order of their turns. As above.
+    idle: VecDeque<u32>,
+    /// When the last tick began.
+    looked_ns: u64,
     listing: tasks::Listing,
-    /// Threads that did not run for a while, at the last tick.
-    idle: u64,
     entering: Entering,
 }
 
@@ -112,6 +118,8 @@ struct Entering {
     recording: Box<thread::Recording>,
     log: LogCursor,
     descriptors: Descriptors,
+    /// When this tick began, by CLOCK_MONOTONIC.
+    now_ns: u64,
     /// Threads that are registered, once they were asked for at this tick.
     states: Option<HashMap<u32, &'static ThreadState>>,
 }
@@ -131,9 +139,17 @@ impl Watch {
             recording: Box::default(),
             log: LogCursor::new(),
             descriptors: Descriptors::new(),
+            now_ns: 0,
             states: None,
         };
-        let mut watch = Self { threads: HashMap::new(), listing: tasks::Listing::new(), idle: 0, entering };
+        let mut watch = Self {
+            threads: HashMap::new(),
+            awake: Vec::new(),
+            idle: VecDeque::new(),
+            looked_ns: clock::monotonic_ns(),
+            listing: tasks::Listing::new(),
+            entering,
+        };
         watch.list(clock::monotonic_ns());
         Some(watch)
     }
@@ -154,24 +170,40 @@ impl Watch {
     fn look(&mut self, at_all: bool) {
         let now = clock::monotonic_ns();
         self.list(now);
-        self.entering.states = None;
-        let pause = self.idle.saturating_mul(1_000_000_000 / IDLE_LOOKS_PER_SECOND);
-        self.idle = 0;
+        (self.entering.now_ns, self.entering.states) = (now, None);
+        let since = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
+        let turns = usize::try_from(since.saturating_mul(IDLE_LOOKS_PER_SECOND).div_ceil(1_000_000_000));
+        let turns = turns.ok().filter(|_| !at_all).map_or(self.idle.len(), |turns| turns.min(self.idle.len()));
+        let whose_turn: Vec<u32> = self.idle.drain(..turns).collect();
         let with_running = WITH_RUNNING.load(Ordering::Acquire) != 0;
-        for (tid, watched) in &mut self.threads {
-            let elapsed = now.saturating_sub(watched.looked_ns);
-            let is_idle = watched.is_idle();
-            self.idle += u64::from(is_idle);
-            if at_all || !is_idle || elapsed >= pause {
-                watched.looked_ns = now;
-                watched.look(*tid, elapsed, with_running, &mut self.entering);
+        let Self { threads, awake, idle, entering, .. } = self;
+        // Whether it is idle now; `None` if it ended, which an idle thread may have done before another got its number.
+        let mut look = |tid: u32, was_idle: bool| {
+            let watched = threads.get_mut(&tid).filter(|watched| watched.idle == was_idle)?;
+            let elapsed = now.saturating_sub(std::mem::replace(&mut watched.looked_ns, now));
+            watched.look(tid, elapsed, with_running, entering);
+            watched.idle = watched.is_idle();
+            Some(watched.idle)
+        };
+        awake.retain(|tid| match look(*tid, false) {
+            Some(true) => {
+                idle.push_back(*tid);
+                false
+            }
+            awake => awake.is_some(),
+        });
+        for tid in whose_turn {
+            match look(tid, true) {
+                Some(true) => idle.push_back(tid),
+                Some(false) => awake.push(tid),
+                None => {}
             }
         }
     }
 
     fn list(&mut self, now: u64) {
         let Some(listed) = self.listing.changed(now) else { return };
-        let Self { threads, entering, .. } = self;
+        let Self { threads, awake, entering, .. } = self;
         threads.retain(|tid, watched| {
             let lives = listed.contains(tid);
             if !lives {
@@ -182,7 +214,10 @@ impl Watch {
         });
         let states = states();
         for tid in listed {
-            threads.entry(tid).or_insert_with(|| Watched::new(tid, now, states.get(&tid).copied()));
+            threads.entry(tid).or_insert_with(|| {
+                awake.push(tid);
+                Watched::new(tid, now, states.get(&tid).copied())
+            });
         }
     }
 
@@ -248,7 +283,7 @@ impl Entering {
     fn add(&mut self, watched: RecordId, tid: u32, node: RecordId, samples: u64, elapsed_ns: u64) {
         if elapsed_ns != 0 {
             self.recording.tree.add_time(node, samples, elapsed_ns);
-            super::log(&mut self.log, watched, tid, node, elapsed_ns);
+            super::log(&mut self.log, self.now_ns, watched, tid, node, elapsed_ns);
         }
     }
 
@@ -292,6 +327,7 @@ impl Watched {
             known,
             looked_ns: now,
             still: 0,
+            idle: false,
             blocked: None,
             owed: Parts::default(),
         }
