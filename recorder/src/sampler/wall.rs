@@ -37,6 +37,8 @@ struct Watched {
     known: Option<&'static ThreadState>,
     cpu_ns: u64,
     looked_ns: u64,
+    /// When its CPU clock was read.
+    asked_ns: u64,
     /// Looks since its CPU clock changed.
     still: u32,
     /// Whether it waits for its turn among those that do not run.
@@ -109,8 +111,36 @@ pub(crate) struct Watch {
     idle: VecDeque<u32>,
     /// When the last tick began.
     looked_ns: u64,
+    others: Others,
     listing: tasks::Listing,
     entering: Entering,
+}
+
+/// Whether any thread ran but the calling one, as the process's CPU clock tells: asked once for as many looks as there are idle threads, it saves all of them while everybody sleeps.
+#[derive(Default)]
+struct Others {
+    /// Most that they can have run up to the time when they were found to have run.
+    cpu_ns: u64,
+    /// When that was. Who was asked since then has not run until the last time that all were.
+    ran_ns: u64,
+    /// Looks until all are asked again.
+    looks: usize,
+}
+
+impl Others {
+    /// So many looks are due, of so many idle threads.
+    fn ask(&mut self, due: usize, idle: usize, now: u64) {
+        if due < self.looks {
+            self.looks -= due;
+            return;
+        }
+        self.looks = idle;
+        // Between the two the caller has run as well: both bounds hold.
+        let (before, process, after) = (clock::thread_cpu_ns(), clock::process_cpu_ns(), clock::thread_cpu_ns());
+        if process.saturating_sub(after) > self.cpu_ns {
+            (self.cpu_ns, self.ran_ns) = (process.saturating_sub(before), now);
+        }
+    }
 }
 
 /// Where stacks are entered that were taken from outside.
@@ -147,6 +177,7 @@ impl Watch {
             awake: Vec::new(),
             idle: VecDeque::new(),
             looked_ns: clock::monotonic_ns(),
+            others: Others::default(),
             listing: tasks::Listing::new(),
             entering,
         };
@@ -174,13 +205,20 @@ impl Watch {
         let since = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
         let turns = usize::try_from(since.saturating_mul(IDLE_LOOKS_PER_SECOND).div_ceil(1_000_000_000));
         let turns = turns.ok().filter(|_| !at_all).map_or(self.idle.len(), |turns| turns.min(self.idle.len()));
+        self.others.ask(turns, self.idle.len(), now);
         let whose_turn: Vec<u32> = self.idle.drain(..turns).collect();
+        let ran_ns = self.others.ran_ns;
         let with_running = WITH_RUNNING.load(Ordering::Acquire) != 0;
         let Self { threads, awake, idle, entering, .. } = self;
         // Whether it is idle now; `None` if it ended, which an idle thread may have done before another got its number.
         let mut look = |tid: u32, was_idle: bool| {
             let watched = threads.get_mut(&tid).filter(|watched| watched.idle == was_idle)?;
             let elapsed = now.saturating_sub(std::mem::replace(&mut watched.looked_ns, now));
+            if was_idle && !at_all && watched.asked_ns >= ran_ns {
+                watched.sleeps_on(tid, elapsed, entering);
+                return Some(true);
+            }
+            watched.asked_ns = now;
             watched.look(tid, elapsed, with_running, entering);
             watched.idle = watched.is_idle();
             Some(watched.idle)
@@ -212,11 +250,11 @@ impl Watch {
             }
             lives
         });
-        let states = states();
+        entering.states = None;
         for tid in listed {
             threads.entry(tid).or_insert_with(|| {
                 awake.push(tid);
-                Watched::new(tid, now, states.get(&tid).copied())
+                Watched::new(tid, now, entering.state(tid))
             });
         }
     }
@@ -279,6 +317,11 @@ fn signal(tid: u32, state: Option<&'static ThreadState>, (on_cpu_ns, runnable_ns
 }
 
 impl Entering {
+    /// The state of a thread, if it is registered.
+    fn state(&mut self, tid: u32) -> Option<&'static ThreadState> {
+        self.states.get_or_insert_with(states).get(&tid).copied()
+    }
+
     /// Adds time to a node that was entered before.
     fn add(&mut self, watched: RecordId, tid: u32, node: RecordId, samples: u64, elapsed_ns: u64) {
         if elapsed_ns != 0 {
@@ -326,6 +369,7 @@ impl Watched {
             record: record.unwrap_or(RecordId::NONE),
             known,
             looked_ns: now,
+            asked_ns: now,
             still: 0,
             idle: false,
             blocked: None,
@@ -340,7 +384,7 @@ impl Watched {
     /// The thread's state, if it is registered.
     fn state(&mut self, tid: u32, entering: &mut Entering) -> Option<&'static ThreadState> {
         if self.known.is_none_or(|state| state.tid() != tid) {
-            self.known = entering.states.get_or_insert_with(states).get(&tid).copied();
+            self.known = entering.state(tid);
         }
         self.known
     }
@@ -357,12 +401,12 @@ impl Watched {
     fn look(&mut self, tid: u32, elapsed: u64, with_running: bool, entering: &mut Entering) {
         let cpu_ns = self.task.cpu_ns();
         let ran = cpu_ns.saturating_sub(self.cpu_ns);
-        if let (0, Some((_, node))) = (ran, self.blocked) {
+        if ran == 0 && self.blocked.is_some() {
             self.still = self.still.saturating_add(1);
             if self.still == STILL {
                 self.task.release(&mut entering.descriptors);
             }
-            return entering.add(self.record, tid, node, 1, elapsed);
+            return self.sleeps_on(tid, elapsed, entering);
         }
         self.still = 0;
         self.cpu_ns = cpu_ns;
@@ -396,6 +440,13 @@ impl Watched {
                 // No state yet: the signal that was just sent registers the thread, and the next one counts.
                 self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
             }
+        }
+    }
+
+    /// It did not run: it is where it was.
+    fn sleeps_on(&mut self, tid: u32, elapsed: u64, entering: &mut Entering) {
+        if let Some((_, node)) = self.blocked {
+            entering.add(self.record, tid, node, 1, elapsed);
         }
     }
 
