@@ -1,5 +1,6 @@
 //! The command line: what was typed, and what it means.
 
+mod agent;
 mod convert;
 mod diff;
 mod sample;
@@ -7,6 +8,7 @@ mod shown;
 mod top;
 mod view;
 
+pub(crate) use agent::{Agent, PushFiles};
 pub(crate) use convert::Convert;
 pub(crate) use diff::{Diff, DiffFormat};
 pub(crate) use sample::{Completions, List, Man, Sample, SampleMode};
@@ -15,7 +17,6 @@ pub(crate) use top::{By, Top};
 pub(crate) use view::View;
 
 use crate::error::Error;
-use crate::numbers;
 use crate::outputs::OutputPath;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -44,6 +45,10 @@ pub(crate) enum Invocation {
     Top(Box<Top>),
     /// Tell which recorders there are.
     List(List),
+    /// Collect from all recorders of the machine.
+    Agent(Box<Agent>),
+    /// Send profiles that exist to where an agent sends its own.
+    Push(PushFiles),
     /// Print completions for a shell.
     Completions(Completions),
     /// Write the manual pages.
@@ -209,6 +214,12 @@ enum TypedCommand {
     /// List the programs of yours that can be asked
     #[command(after_help = sample::LIST_EXAMPLES)]
     List(List),
+    /// Collect from all programs of the machine that carry the library, to files and to profiling services
+    #[command(after_help = agent::AGENT_EXAMPLES)]
+    Agent(Box<Agent>),
+    /// Send profiles to profiling services
+    #[command(after_help = agent::PUSH_EXAMPLES)]
+    Push(agent::TypedPush),
     /// Print completions for a shell
     #[command(after_help = sample::COMPLETIONS_EXAMPLES)]
     Completions(Completions),
@@ -226,7 +237,7 @@ struct TypedRecord {
     #[arg(long, value_name = "N", value_parser = parse_hz, allow_hyphen_values = true)]
     hz: Option<u32>,
     /// Mean bytes between two sampled allocations, like 512KiB; 1 records every allocation [default: 1]
-    #[arg(long, value_name = "BYTES", value_parser = numbers::parse_bytes, allow_hyphen_values = true)]
+    #[arg(long, value_name = "BYTES", value_parser = ::agent::parse_bytes, allow_hyphen_values = true)]
     interval: Option<u64>,
     /// Record for so long, then write the profiles and let the command go on [default: until it ends]
     #[arg(long, value_name = "SECONDS", value_parser = parse_duration, allow_hyphen_values = true)]
@@ -336,6 +347,8 @@ impl TypedCommand {
             Self::Sample(typed) => typed.understand().map(Invocation::Sample),
             Self::Top(top) => top.understand().map(|top| Invocation::Top(Box::new(top))),
             Self::List(list) => Ok(Invocation::List(list)),
+            Self::Agent(agent) => Ok(Invocation::Agent(agent)),
+            Self::Push(typed) => typed.understand().map(Invocation::Push),
             Self::Completions(completions) => Ok(Invocation::Completions(completions)),
             Self::Man(man) => Ok(Invocation::Man(man)),
             Self::Diff(typed) => typed.understand().map(|diff| Invocation::Diff(Box::new(diff))),

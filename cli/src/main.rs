@@ -1,6 +1,7 @@
 //! The `profrec` executable.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod args;
 mod convert;
 mod diff;
@@ -38,13 +39,15 @@ fn main() {
         Ok(Invocation::Sample(options)) => recorders::sample(&options),
         Ok(Invocation::Top(options)) => top::top(&options),
         Ok(Invocation::List(options)) => recorders::list(&options),
+        Ok(Invocation::Agent(options)) => agent::agent(&options),
+        Ok(Invocation::Push(options)) => agent::push(&options),
         Ok(Invocation::Completions(options)) => manual::completions(&options),
         Ok(Invocation::Man(options)) => manual::man(&options),
         Err(error) => Err(error),
     };
     ending
         .unwrap_or_else(|error| {
-            error.print();
+            error::print(&error);
             Ending::Code(error.exit_code())
         })
         .end()

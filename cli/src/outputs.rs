@@ -130,7 +130,7 @@ impl Writer {
 
     /// A file that cannot be written.
     pub(crate) fn fail(&mut self, error: &Error) {
-        error.print();
+        crate::error::print(error);
         self.failed = true;
     }
 

@@ -4,6 +4,7 @@
 //! not see it, and nothing is left of it if this process is killed.
 
 use crate::error::Error;
+pub(crate) use ::agent::reason;
 use rustix::fs::{self, Access, AtFlags, CWD, Mode, OFlags};
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Seek, Write};
@@ -143,13 +144,6 @@ fn copy(mut file: File, target: &Path) -> io::Result<()> {
     file.rewind()?;
     io::copy(&mut file, &mut staged)?;
     staged.persist(target).map(drop).map_err(io::Error::from)
-}
-
-/// The system's words without its number.
-pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    let end = text.find(" (os error").or_else(|| text.find(" at path")).unwrap_or(text.len());
-    text[..end].to_lowercase()
 }
 
 #[cfg(test)]

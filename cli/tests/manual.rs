@@ -6,7 +6,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use support::Place;
 
-const COMMANDS: [&str; 9] = ["completions", "convert", "diff", "list", "man", "record", "sample", "stat", "top"];
+const COMMANDS: [&str; 11] =
+    ["agent", "completions", "convert", "diff", "list", "man", "push", "record", "sample", "stat", "top"];
 
 #[test]
 fn every_command_has_a_page_with_its_options_and_examples() {

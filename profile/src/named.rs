@@ -42,20 +42,20 @@ impl Prefix {
 
 /// What stands before the frames of a stack.
 #[derive(Clone, Copy)]
-pub(crate) enum Before {
+pub(crate) enum Before<'a> {
     /// What a reader wants to tell apart, each in a frame of its own.
     Frames { process: bool, thread: bool, labels: bool },
     /// One text that this makes of a sample, as it is: it may hold separators.
-    Text(fn(&Profile, &Sample) -> String),
+    Text(&'a dyn Fn(&Profile, &Sample) -> String),
 }
 
-impl From<Prefix> for Before {
+impl From<Prefix> for Before<'_> {
     fn from(Prefix { process, thread }: Prefix) -> Self {
         Self::Frames { process, thread, labels: false }
     }
 }
 
-impl Before {
+impl Before<'_> {
     /// What the options ask for.
     pub(crate) fn of(profile: &Profile, options: &Options) -> Self {
         let process = profile.has_several_processes();
@@ -108,10 +108,10 @@ pub(crate) const NONE: NodeId = NodeId::MAX;
 
 impl Tree {
     /// The stacks of every sample by name, each name passed through `escape` before it is compared with others.
-    pub(crate) fn new(
+    pub(crate) fn new<'a>(
         profile: &Profile,
         symbols: &Symbols,
-        before: impl Into<Before>,
+        before: impl Into<Before<'a>>,
         escape: fn(&str) -> Cow<'_, str>,
     ) -> Self {
         build::tree(profile, symbols, before.into(), escape)

@@ -81,6 +81,11 @@ impl Resident {
         self.directory.path().join(format!("app-{pid}.sock"))
     }
 
+    /// Where its socket is.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// The program's process.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child

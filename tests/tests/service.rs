@@ -1,5 +1,7 @@
 //! A Rust service with the library answers curl and `go tool pprof` while it works.
 
+#[path = "service/agent.rs"]
+mod agent;
 #[path = "service/clients.rs"]
 mod clients;
 #[path = "service/crowd.rs"]

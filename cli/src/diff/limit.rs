@@ -1,7 +1,7 @@
 //! How much more of a metric is allowed: `allocs=+0`, `bytes=+4KiB`, `allocs=+2%|+10`, `allocs=1000`.
 
 use super::metric;
-use crate::numbers::parse_bytes;
+use ::agent::parse_bytes;
 use std::fmt;
 use std::str::FromStr;
 

@@ -49,7 +49,7 @@ pub(crate) fn record(record: &Record) -> Result<Ending, Error> {
 /// Writes and says what was recorded. False if anything is missing.
 fn write_all(record: &Record, each: &[OutputPath], outputs: Vec<Output>, stores: Stores) -> bool {
     if stores.decoded.is_empty() {
-        Error::failure(summary::nothing_recorded(&record.command, stores.empty)).print();
+        crate::error::print(&Error::failure(summary::nothing_recorded(&record.command, stores.empty)));
         return false;
     }
     let losses = summary::losses(&stores.decoded);

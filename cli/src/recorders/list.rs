@@ -1,10 +1,10 @@
 //! `profrec list`: the recorders of this user that listen.
 
-use super::registry::{self, Recorder};
 use crate::args::List;
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::output::to_standard_output;
+use ::agent::recorders::{Recorder, recorders};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ struct Entry<'a> {
 
 /// Prints them.
 pub(crate) fn list(list: &List) -> Result<Ending, Error> {
-    let recorders = registry::recorders();
+    let recorders = recorders();
     to_standard_output(|out| if list.json { json(&recorders, out) } else { table(&recorders, out) })?;
     Ok(Ending::Code(0))
 }

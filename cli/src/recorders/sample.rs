@@ -1,11 +1,10 @@
 //! `profrec sample`: a profile of a program that carries the library and listens.
 
-use super::address::Address;
-use super::client;
 use crate::args::{Mode, Sample};
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::{outputs, summary};
+use ::agent::recorders::{Address, get};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ pub(crate) fn sample(sample: &Sample) -> Result<Ending, Error> {
     if !sample.quiet && seconds > 0 && std::io::stderr().is_terminal() {
         summary::print([format!("recording {seconds} s of {mode} at {address}")]);
     }
-    let body = client::get(&address, &path, Duration::from_secs(seconds.into()))?;
+    let body = get(&address, &path, Duration::from_secs(seconds.into()))?;
     let written = output.file.finish(|out| out.write_all(&body))?;
     if !sample.quiet {
         summary::print(summary::written(&[written]));

@@ -32,7 +32,7 @@ pub(crate) fn stat(stat: &Stat) -> Result<Ending, Error> {
         let finished = run::run(&stat.command, &settings)?;
         ending = Ending::of(finished.status);
         if finished.stores.decoded.is_empty() {
-            Error::failure(summary::nothing_recorded(&stat.command, finished.stores.empty)).print();
+            crate::error::print(&Error::failure(summary::nothing_recorded(&stat.command, finished.stores.empty)));
             return Ok(ending.but_failed());
         }
         reports.push(Report::new(&stat.command, &finished, ending));

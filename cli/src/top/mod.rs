@@ -13,7 +13,7 @@ use crate::args::Top;
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::output::to_standard_output;
-use crate::recorders::Address;
+use ::agent::recorders::Address;
 use question::Question;
 use snapshot::Snapshot;
 use table::{Sort, Table};

@@ -10,7 +10,7 @@ use crate::args::Top;
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::pending::reason;
-use crate::recorders::Address;
+use ::agent::recorders::Address;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};

@@ -3,7 +3,7 @@
 use super::question::Question;
 use crate::diff::canonical_metric;
 use crate::error::Error;
-use crate::recorders::{Address, Failure, get};
+use ::agent::recorders::{Address, Failure, get};
 use profile::decode::{self, Limits};
 use profile::{Frame, Profile, SampleType, Symbols, names};
 use std::time::{Duration, Instant};
@@ -21,8 +21,9 @@ impl Snapshot {
     /// Asks, and waits for the answer.
     pub(super) fn ask(address: &Address, question: Question) -> Result<Self, Failure> {
         let body = get(address, &question.path(), question.measures())?;
-        let (profile, symbols) = decode::read(&body, Limits::default()).map_err(|e| {
-            Failure::Refused(Error::failure(format!("what {address} answers is no profile: {e}; is it a recorder?")))
+        let (profile, symbols) = decode::read(&body, Limits::default()).map_err(|e| Failure::Refused {
+            error: Error::failure(format!("what {address} answers is no profile: {e}; is it a recorder?")),
+            retry_after: None,
         })?;
         Ok(Self { question, profile, symbols, taken: Instant::now() })
     }

@@ -4,7 +4,7 @@ use super::question::Question;
 use super::snapshot::Snapshot;
 use crate::error::Error;
 use crate::pending::reason;
-use crate::recorders::{Address, Failure};
+use ::agent::recorders::{Address, Failure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -47,7 +47,7 @@ impl Source {
             while current.load(Ordering::Relaxed) == number {
                 let told = match Snapshot::ask(&address, question) {
                     Ok(snapshot) => Told::Answer(Box::new(snapshot)),
-                    Err(Failure::Refused(error)) => Told::Refused(error),
+                    Err(Failure::Refused { error, .. }) => Told::Refused(error),
                     Err(Failure::Unanswered(error)) => Told::Gone(error),
                 };
                 let wait = match told {

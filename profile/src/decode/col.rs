@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::time::SystemTime;
 
 /// Reads the file.
 pub fn decode(bytes: &[u8], limits: Limits) -> Result<Profile, DecodeError> {
@@ -22,6 +23,7 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<Profile, DecodeError> {
     let head: Head =
         serde_json::from_slice(head).map_err(|error| DecodeError::corrupt(format!("line 1: metadata: {error}")))?;
     let mut profile = Profile::new(vec![head.sample_type()]);
+    (profile.start_unix_ns, profile.duration_ns) = head.window();
     let texts = |value: &Value| value.as_str().map(str::to_owned);
     let comments = head.metadata.get("comments").and_then(Value::as_array);
     profile.comments = comments.into_iter().flatten().filter_map(texts).collect();
@@ -100,6 +102,17 @@ fn no_application() -> Vec<Value> {
 }
 
 impl Head {
+    /// Start, in nanoseconds since 1970, and length, as far as they are told.
+    fn window(&self) -> (i64, i64) {
+        let time = |key: &str| {
+            let text = self.metadata.get(key)?.as_str()?;
+            let time = humantime::parse_rfc3339_weak(text.trim_end_matches("+00:00")).ok()?;
+            i64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
+        };
+        let start = time("start_time").unwrap_or(0);
+        (start, time("end_time").map_or(0, |end| end.saturating_sub(start).max(0)))
+    }
+
     /// Ours say what they hold. gProfiler counts samples, or objects.
     fn sample_type(&self) -> SampleType {
         let text = |key: &str| self.metadata.get(key).and_then(Value::as_str);
@@ -141,6 +154,20 @@ mod tests {
         let text = |text: &str| LabelValue::Text(text.into());
         assert_eq!(labels, [("exe", text("/bin/x")), ("container", text("web")), ("appid", text("java: app.jar"))]);
         assert_eq!(profile.stacks.frames_leaf_first(profile.samples[1].stack).count(), 2);
+        assert_eq!((profile.start_unix_ns, profile.duration_ns), (0, 0));
+    }
+
+    #[test]
+    fn the_window_is_read() {
+        for (start, end) in [
+            ("2023-11-14T22:13:20", "2023-11-14T22:14:20"),
+            ("2023-11-14T22:13:20.000000Z", "2023-11-14T22:14:20Z"),
+            ("2023-11-14T22:13:20+00:00", "2023-11-14T22:14:20+00:00"),
+        ] {
+            let file = format!("# {{\"metadata\": {{\"start_time\": \"{start}\", \"end_time\": \"{end}\"}}}}\n");
+            let profile = decode(file.as_bytes(), Limits::default()).unwrap();
+            assert_eq!((profile.start_unix_ns, profile.duration_ns), (1_700_000_000_000_000_000, 60_000_000_000));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! 0;container;comm;appid: name;main;parse 12
 //! ```
 //!
-//! The first field of a line is an index into `application_metadata`, of which we have none. Container and appid are those of labels
+//! The first field of a line is an index into `application_metadata`, of which there is what [`About`] chooses. Container and appid are those of labels
 //! with these names; the process's executable is its comm, or the thread's name where that is not known. One column of the profile is
 //! written; the metadata names it, so that it is read back as what it was. Sums of zero are left out. `flamegraph.pl` reads the file too.
 
@@ -13,35 +13,64 @@ use super::{collapsed, folded_name};
 use crate::named::{Before, Tree};
 use crate::{LabelValue, Options, Profile, Sample, Symbols};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// What precedes the name of an application, in a frame of its own.
 pub(crate) const APP_ID: &str = "appid: ";
 
+/// What a file tells beside what the profile knows.
+#[derive(Clone, Debug, Default)]
+pub struct About<'a> {
+    /// Further metadata: the machine, the recording.
+    pub metadata: serde_json::Map<String, Value>,
+    /// How busy the machine was.
+    pub metrics: Option<Value>,
+    /// Keys of the labels that tell of the application, and so become its metadata.
+    pub application_keys: &'a [&'a str],
+}
+
 /// Writes the profile.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    encode_about(profile, symbols, options, &About::default(), out)
+}
+
+/// Writes the profile, and what else there is to say.
+pub fn encode_about(
+    profile: &Profile,
+    symbols: &Symbols,
+    options: &Options,
+    about: &About<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let column = options.column(profile)?;
-    let tree = Tree::new(profile, symbols, Before::Text(fields), folded_name);
+    let applications = Applications::of(profile, about.application_keys);
+    let fields = |profile: &Profile, sample: &Sample| fields(profile, sample, applications.index(sample));
+    let tree = Tree::new(profile, symbols, Before::Text(&fields), folded_name);
     let own = tree.own_values(profile, column);
     let containers: BTreeSet<&str> = profile.samples.iter().filter_map(|sample| text(sample, "container")).collect();
     let sample_type = profile.sample_types.get(column);
+    let profiling_mode = match sample_type {
+        Some(of) if of.is_memory() => "allocation",
+        _ => "cpu",
+    };
+    let metadata = Metadata {
+        profiling_mode,
+        start_time: iso_time(profile.start_unix_ns),
+        end_time: iso_time(profile.start_unix_ns.saturating_add(profile.duration_ns)),
+        sample_type: sample_type.map_or("samples", |t| &t.kind),
+        sample_unit: sample_type.map_or("count", |t| &t.unit),
+        comments: &profile.comments,
+        about: &about.metadata,
+    };
     let head = Head {
         container_names_enabled: !containers.is_empty(),
         containers,
-        metadata: Metadata {
-            profiling_mode: match sample_type {
-                Some(of) if of.is_memory() => "allocation",
-                _ => "cpu",
-            },
-            start_time: iso_time(profile.start_unix_ns),
-            end_time: iso_time(profile.start_unix_ns.saturating_add(profile.duration_ns)),
-            sample_type: sample_type.map_or("samples", |t| &t.kind),
-            sample_unit: sample_type.map_or("count", |t| &t.unit),
-            comments: &profile.comments,
-        },
-        application_metadata: [None],
-        application_metadata_enabled: false,
+        metadata,
+        application_metadata_enabled: !about.application_keys.is_empty(),
+        application_metadata: applications.all,
+        metrics: about.metrics.as_ref(),
     };
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     writeln!(out, "# {}", serde_json::to_string(&head)?)?;
@@ -49,13 +78,51 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
     out.flush()
 }
 
+/// What is known of the applications, by the index that begins each line. Index 0 is nothing.
+struct Applications<'a> {
+    keys: &'a [&'a str],
+    all: Vec<Value>,
+    by_text: BTreeMap<String, usize>,
+}
+
+impl<'a> Applications<'a> {
+    fn of(profile: &Profile, keys: &'a [&'a str]) -> Self {
+        let mut applications = Self { keys, all: vec![Value::Null], by_text: BTreeMap::new() };
+        for sample in &profile.samples {
+            let metadata = applications.metadata(sample);
+            if metadata != Value::Null {
+                let next = applications.all.len();
+                if *applications.by_text.entry(metadata.to_string()).or_insert(next) == next {
+                    applications.all.push(metadata);
+                }
+            }
+        }
+        applications
+    }
+
+    fn metadata(&self, sample: &Sample) -> Value {
+        let known = self.keys.iter().filter_map(|key| Some(((*key).to_owned(), text(sample, key)?.into())));
+        let known: serde_json::Map<String, Value> = known.collect();
+        if known.is_empty() { Value::Null } else { Value::Object(known) }
+    }
+
+    fn index(&self, sample: &Sample) -> usize {
+        if self.by_text.is_empty() {
+            return 0;
+        }
+        self.by_text.get(&self.metadata(sample).to_string()).copied().unwrap_or(0)
+    }
+}
+
 #[derive(Serialize)]
 struct Head<'a> {
     containers: BTreeSet<&'a str>,
     container_names_enabled: bool,
     metadata: Metadata<'a>,
-    application_metadata: [Option<()>; 1],
+    application_metadata: Vec<Value>,
     application_metadata_enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
@@ -66,6 +133,8 @@ struct Metadata<'a> {
     sample_type: &'a str,
     sample_unit: &'a str,
     comments: &'a [String],
+    #[serde(flatten)]
+    about: &'a serde_json::Map<String, Value>,
 }
 
 fn text<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
@@ -76,12 +145,12 @@ fn text<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
 }
 
 /// What stands before the frames of a stack.
-fn fields(profile: &Profile, sample: &Sample) -> String {
+fn fields(profile: &Profile, sample: &Sample, application: usize) -> String {
     let thread = sample.thread.and_then(|id| profile.thread(id));
     let comm = thread.map_or("", |thread| if thread.process.is_empty() { &thread.name } else { &thread.process });
     // An empty field says that there is none; a name may not look like one.
     let escaped = |text: &str| if text.is_empty() { String::new() } else { folded_name(text).into_owned() };
-    let mut fields = format!("0;{};{}", escaped(text(sample, "container").unwrap_or("")), escaped(comm));
+    let mut fields = format!("{application};{};{}", escaped(text(sample, "container").unwrap_or("")), escaped(comm));
     if let Some(app) = text(sample, "appid") {
         fields.push_str(&format!(";{APP_ID}{}", folded_name(app)));
     }

@@ -7,7 +7,7 @@
 //! A mapping says that it has functions, files, lines or inlined frames when symbols of it are there.
 //!
 //! Samples are ordered by stack. A message is written as soon as it is known, so that a large profile's stacks are never held twice, and what it has in
-//! common with those before it (stack, labels) is compressed as such, see [`super::gzip`].
+//! common with those before it (stack, labels) is compressed as such, see `encode::gzip`.
 
 use super::gzip::Gzip;
 use crate::dense::Dense;

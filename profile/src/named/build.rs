@@ -68,7 +68,7 @@ impl Spots {
 }
 
 /// What stands before each sample's stack: the number of its list, by sample; and what belongs to each.
-fn beginnings(profile: &Profile, before: Before, names: &mut Names, escape: Escape) -> (Vec<u32>, Vec<Vec<u32>>) {
+fn beginnings(profile: &Profile, before: Before<'_>, names: &mut Names, escape: Escape) -> (Vec<u32>, Vec<Vec<u32>>) {
     if before.is_nothing() {
         return (vec![0; profile.samples.len()], vec![Vec::new()]);
     }
@@ -89,7 +89,7 @@ fn beginnings(profile: &Profile, before: Before, names: &mut Names, escape: Esca
 }
 
 /// The tree of every sample's stack by name.
-pub(super) fn tree(profile: &Profile, symbols: &Symbols, before: Before, escape: Escape) -> Tree {
+pub(super) fn tree(profile: &Profile, symbols: &Symbols, before: Before<'_>, escape: Escape) -> Tree {
     built(profile, symbols, before, escape).0
 }
 
@@ -103,7 +103,7 @@ pub(super) fn tree_with_stacks(profile: &Profile, symbols: &Symbols, escape: Esc
     (tree, of_stack)
 }
 
-fn built(profile: &Profile, symbols: &Symbols, before: Before, escape: Escape) -> (Tree, Vec<Spots>, Vec<NodeId>) {
+fn built(profile: &Profile, symbols: &Symbols, before: Before<'_>, escape: Escape) -> (Tree, Vec<Spots>, Vec<NodeId>) {
     let mut names = Names { all: vec![String::new()], ids: FxHashMap::default() };
     let (of_samples, beginnings) = beginnings(profile, before, &mut names, escape);
     let mut lists = frames(profile, symbols, &mut names, escape);

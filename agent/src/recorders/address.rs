@@ -1,14 +1,14 @@
 //! What a user calls a recorder, and where it listens.
 
 use super::registry::{self, Recorder};
-use crate::error::Error;
+use crate::Error;
 use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::path::PathBuf;
 
 /// Where a recorder listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
     /// A Unix socket.
     Unix(PathBuf),
     /// Host and port.
@@ -26,7 +26,10 @@ impl fmt::Display for Address {
 
 impl Address {
     /// The address of a target: a URL, a path, a pid or a name.
-    pub(crate) fn of(target: &str) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// If there is no such recorder, or several, or the URL is none.
+    pub fn of(target: &str) -> Result<Self, Error> {
         if target.contains("://") {
             return Self::of_url(target);
         }
@@ -64,7 +67,8 @@ impl Address {
         }
     }
 
-    fn of_url(url: &str) -> Result<Self, Error> {
+    /// The address that a URL names.
+    pub(crate) fn of_url(url: &str) -> Result<Self, Error> {
         let wrong = |why: &str| {
             Error::usage(format!(
                 "'{url}' is no address of a recorder: {why}; use unix:///path, http+unix://%2Fpath or http://HOST:PORT"

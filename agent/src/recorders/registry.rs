@@ -7,52 +7,70 @@ use std::path::{Path, PathBuf};
 
 /// A recorder that listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Recorder {
-    pub(super) pid: u32,
+pub struct Recorder {
+    /// Its process.
+    pub pid: u32,
     /// Path of its executable.
-    pub(super) exe: String,
+    pub exe: String,
     /// Where it listens.
-    pub(super) url: String,
+    pub url: String,
     /// When its process began, in clock ticks since boot: tells it from a later process with the same pid.
-    start: u64,
+    pub(crate) start: u64,
 }
 
 impl Recorder {
     /// The name of its executable, by which a target can be named.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         let name = self.exe.rsplit('/').next().unwrap_or(&self.exe);
         // What the kernel says of an executable that was replaced, by a deployment for instance.
         name.strip_suffix(" (deleted)").unwrap_or(name)
     }
 
-    fn is_running(&self) -> bool {
+    /// Whether the process that wrote the file is still there.
+    pub(crate) fn is_running(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         start_ticks(&stat) == Some(self.start)
     }
 }
 
 /// Those of this user that are running, by pid.
-pub(super) fn recorders() -> Vec<Recorder> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let temporary = PathBuf::from(format!("/tmp/profile-recorder-{}", rustix::process::geteuid().as_raw()));
-    // One that was started without the variable is in the other place.
-    let places = runtime
-        .filter(|path| path.is_absolute())
-        .map(|path| path.join("profile-recorder"))
-        .into_iter()
-        .chain([temporary]);
-    let mut found: Vec<Recorder> = places.flat_map(|place| of_directory(&place)).filter(Recorder::is_running).collect();
+pub fn recorders() -> Vec<Recorder> {
+    let mut found: Vec<Recorder> =
+        own_registries().iter().flat_map(|place| of_directory(place)).filter(Recorder::is_running).collect();
     found.sort_by(|a, b| (a.pid, &a.url).cmp(&(b.pid, &b.url)));
     found.dedup();
     found
 }
 
-/// A directory of somebody else's may send us anywhere.
-fn of_directory(directory: &Path) -> Vec<Recorder> {
-    let is_ours = |path: &Path| {
-        path.symlink_metadata().is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::geteuid().as_raw())
-    };
-    if !is_ours(directory) {
+/// Where recorders of this user register.
+fn own_registries() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let temporary = PathBuf::from(format!("/tmp/profile-recorder-{}", rustix::process::geteuid().as_raw()));
+    // One that was started without the variable is in the other place.
+    let runtime = runtime.filter(|path| path.is_absolute()).map(|path| path.join("profile-recorder"));
+    runtime.into_iter().chain([temporary]).collect()
+}
+
+/// Where recorders of this user register, and for root those of every user.
+pub(crate) fn registries_of_all() -> Vec<PathBuf> {
+    let mut places = own_registries();
+    if rustix::process::geteuid().is_root() {
+        let below = |directory: &str| fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_registry = |path: &PathBuf| path.to_string_lossy().starts_with("/tmp/profile-recorder-");
+        places.extend(below("/tmp").filter(is_registry));
+        places.extend(below("/run/user").map(|path| path.join("profile-recorder")));
+    }
+    places.sort();
+    places.dedup();
+    places
+}
+
+/// What a directory's files tell. A directory of somebody else's may send us anywhere, so that only root reads it.
+pub(crate) fn of_directory(directory: &Path) -> Vec<Recorder> {
+    let own = rustix::process::geteuid();
+    let may_be_read =
+        |path: &Path| path.symlink_metadata().is_ok_and(|m| m.is_dir() && (m.uid() == own.as_raw() || own.is_root()));
+    if !may_be_read(directory) {
         return Vec::new();
     }
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -60,7 +78,8 @@ fn of_directory(directory: &Path) -> Vec<Recorder> {
     files.filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok()).collect()
 }
 
-fn start_ticks(stat: &str) -> Option<u64> {
+/// When a process began, in clock ticks since boot, by its `/proc/PID/stat`.
+pub(crate) fn start_ticks(stat: &str) -> Option<u64> {
     // The name in parentheses may contain anything; field 22 is the 20th after it.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
