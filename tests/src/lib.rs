@@ -31,7 +31,7 @@ pub fn profrec() -> &'static Path {
 /// # Panics
 /// If it cannot be built.
 pub fn build(executable: &str) -> PathBuf {
-    let output = Command::new(env!("CARGO"))
+    let output = cargo()
         // Of the whole workspace, so that what they depend on is built once for all of them.
         .args(["build", "--quiet", "--release", "--workspace", "--bin", executable])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -39,6 +39,16 @@ pub fn build(executable: &str) -> PathBuf {
         .expect("cargo runs");
     assert!(output.status.success(), "cannot build {executable}: {}", String::from_utf8_lossy(&output.stderr));
     target_directory().join("release").join(executable)
+}
+
+/// Cargo as a user calls it. What the tests' own cargo told them of their package is kept from it: build scripts that look at it would run again, and all that depends on them.
+fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    let is_told = |name: &String| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_");
+    std::env::vars().map(|(name, _)| name).filter(is_told).for_each(|name| {
+        cargo.env_remove(name);
+    });
+    cargo
 }
 
 /// A preload library that walks every stack of an allocation in all ways and ends the process at a difference, built once.
@@ -52,7 +62,7 @@ pub fn oracle() -> &'static Path {
 
 fn build_oracle() -> PathBuf {
     let target = target_directory().join("oracle");
-    let status = Command::new(env!("CARGO"))
+    let status = cargo()
         .args([
             "build",
             "--quiet",
