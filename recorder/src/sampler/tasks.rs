@@ -37,8 +37,8 @@ pub(crate) struct Listing {
     pauses_ns: [u64; 2],
 }
 
-/// Listing takes at most this part of a processor's time as long as the number of threads is the same; eighty times as much while it changes.
-const PART: u64 = 4000;
+/// Listing takes at most this part of a processor's time as long as the number of threads is the same; twenty times as much while it changes.
+const PART: u64 = 1000;
 
 impl Listing {
     pub(crate) fn new() -> Self {
@@ -57,10 +57,10 @@ impl Listing {
         let begun = clock::thread_cpu_ns();
         let listed = list();
         let took = clock::thread_cpu_ns().saturating_sub(begun);
-        *self = Self { threads, listed_ns: now, pauses_ns: [took * PART / 80, (took * PART).min(SELDOM_NS)] };
+        *self = Self { threads, listed_ns: now, pauses_ns: [took * PART / 20, (took * PART).min(SELDOM_NS)] };
         // With few threads, a new one is found at once.
         if took < 100_000 {
-            self.pauses_ns = [0, took * PART / 16];
+            self.pauses_ns = [0, took * PART / 4];
         }
         Some(listed)
     }

@@ -175,14 +175,15 @@ fn all() -> Vec<std::thread::JoinHandle<()>> {
     );
     // SAFETY: no memory is involved.
     add("usleep", limit, Box::new(|| error(i64::from(unsafe { libc::usleep(LIMIT.as_micros() as u32) }))));
-    // SAFETY: a private set of one semaphore.
-    let semaphores = unsafe { libc::semget(libc::IPC_PRIVATE, 1, 0o600) };
+    // SAFETY: a private set of two semaphores.
+    let semaphores = unsafe { libc::semget(libc::IPC_PRIVATE, 2, 0o600) };
     assert!(semaphores >= 0, "semget");
     add(
         "semtimedop",
         limit,
         Box::new(move || {
-            let mut operation = libc::sembuf { sem_num: 0, sem_op: -1, sem_flg: 0 };
+            // One that nobody raises: the other is for who waits for ever.
+            let mut operation = libc::sembuf { sem_num: 1, sem_op: -1, sem_flg: 0 };
             // SAFETY: one operation and one timespec.
             error(i64::from(unsafe { semtimedop(semaphores, &mut operation, 1, &timespec(LIMIT)) }))
         }),
