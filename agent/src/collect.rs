@@ -6,11 +6,11 @@ use crate::process::Process;
 use crate::settings::{Output, Settings};
 use crate::sinks::{Origin, Sink};
 use crate::stats::Stats;
-use crate::{Error, Mode, machine, names, output, reason};
+use crate::{Error, machine, names, output, reason};
 use hyper::body::Bytes;
 use profile::decode::{self, Limits};
 use profile::encode::col::About;
-use profile::{Profile, SampleType};
+use profile::{Mode, Profile, SampleType};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -212,7 +212,7 @@ fn is_of(mode: Mode, kind: &SampleType) -> bool {
     match mode {
         Mode::Allocs => kind.kind.starts_with("alloc_"),
         Mode::Heap => kind.kind.starts_with("inuse_"),
-        Mode::Cpu | Mode::Wall | Mode::OffCpu => true,
+        _ => true,
     }
 }
 

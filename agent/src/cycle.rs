@@ -1,6 +1,5 @@
 //! One cycle: every process that is there, or comes meanwhile, is recorded until its end.
 
-use crate::Mode;
 use crate::collect::{Collector, Recorded};
 use crate::discover::{self, Found};
 use crate::machine::Load;
@@ -9,6 +8,7 @@ use crate::process::Process;
 use crate::recorders::{Address, Failure, Question};
 use crate::settings::{Secret, Settings};
 use crate::stats::Stats;
+use profile::Mode;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -186,14 +186,14 @@ async fn mode_of(
 ) -> Result<(), (Missed, String)> {
     let token = found.token.as_ref().map(Secret::reveal);
     // A moment is looked at when the cycle is over, and may come a little later.
-    let last = if mode.is_moment() { cycle.ends + context.settings.scan } else { cycle.ends };
-    if mode.is_moment() {
+    let last = if is_moment(mode) { cycle.ends + context.settings.scan } else { cycle.ends };
+    if is_moment(mode) {
         sleep(cycle.left()).await;
     }
     let answer = loop {
         let left = last.saturating_duration_since(Instant::now());
         let path = path(&context.settings, cycle, found, mode, left);
-        let measures = if mode.is_moment() { Duration::ZERO } else { left };
+        let measures = if is_moment(mode) { Duration::ZERO } else { left };
         match (Question { address: &found.address, path: &path, token, measures }).ask().await {
             Ok(answer) => break answer,
             Err(Failure::Unanswered(error)) => return Err((Missed::Gone, error.to_string())),
@@ -220,9 +220,14 @@ async fn mode_of(
     Ok(())
 }
 
+/// Whether what there is at one moment is asked for, and not what happens in a window.
+fn is_moment(mode: Mode) -> bool {
+    mode == Mode::Heap
+}
+
 fn path(settings: &Settings, cycle: &Cycle, found: &Found, mode: Mode, left: Duration) -> String {
     let mut path = format!("/debug/pprof/{mode}?format=raw&symbols={}", settings.symbols.name());
-    if !mode.is_moment() {
+    if !is_moment(mode) {
         path.push_str(&format!("&seconds={:.3}", left.as_secs_f64()));
     }
     if mode.is_time() {

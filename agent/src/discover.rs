@@ -1,9 +1,9 @@
 //! Which processes there are to record: those of the registry, and those at configured sockets and ports.
 
+use crate::Error;
 use crate::recorders::{self, Address, Recorder, environment_token};
 use crate::settings::{Labels, Secret, Settings, Target};
-use crate::{Error, Mode};
-use profile::Glob;
+use profile::{Glob, Mode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -22,7 +22,6 @@ mod files;
 mod health;
 mod logs;
 mod machine;
-mod mode;
 mod names;
 mod output;
 mod overhead;
@@ -37,7 +36,6 @@ mod stats;
 
 pub use bytes::parse_bytes;
 pub use error::{Error, reason};
-pub use mode::Mode;
 pub use push::{Push, push};
 pub use queue::Account;
 pub use run::{check, run};

@@ -3,6 +3,7 @@
 mod agent;
 mod convert;
 mod diff;
+mod mode;
 mod sample;
 mod shown;
 mod top;
@@ -11,7 +12,7 @@ mod view;
 pub(crate) use agent::{Agent, PushFiles};
 pub(crate) use convert::Convert;
 pub(crate) use diff::{Diff, DiffFormat};
-pub(crate) use sample::{Completions, List, Man, Sample, SampleMode};
+pub(crate) use sample::{Completions, List, Man, Sample};
 pub(crate) use shown::Shown;
 pub(crate) use top::{By, Top};
 pub(crate) use view::View;
@@ -21,6 +22,7 @@ use crate::outputs::OutputPath;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use profile::Mode;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
@@ -106,51 +108,6 @@ pub(crate) struct CommandLine {
     pub(crate) arguments: Vec<OsString>,
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Mode {
-    /// CPU time of running threads
-    Cpu,
-    /// Elapsed time of every thread, running or not
-    Wall,
-    /// Elapsed time of blocked threads alone; no thread is sent a signal
-    #[value(name = "offcpu")]
-    OffCpu,
-    /// Allocations, freed or not
-    Allocs,
-    /// Allocations, and which of them are still live at the end
-    Heap,
-}
-
-impl Mode {
-    /// The name of the mode, on the command line, in file names and to the preload library.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Wall => "wall",
-            Self::OffCpu => "offcpu",
-            Self::Allocs => "allocs",
-            Self::Heap => "heap",
-        }
-    }
-
-    /// The sample type that a reader wants to see first.
-    pub(crate) const fn default_sample_type(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Wall => "wall",
-            Self::OffCpu => "off_cpu",
-            Self::Allocs => "alloc_objects",
-            Self::Heap => "inuse_space",
-        }
-    }
-
-    /// Whether it measures time, and not memory.
-    pub(crate) const fn is_time(self) -> bool {
-        matches!(self, Self::Cpu | Self::Wall | Self::OffCpu)
-    }
-}
-
 const EXAMPLES: &str = "\
 Examples:
   profrec record -- python3 -c 'print(sum(range(10**7)))'           CPU time, to profile.html
@@ -231,7 +188,7 @@ enum TypedCommand {
 #[derive(Debug, Args)]
 struct TypedRecord {
     /// What to measure; several separated by commas
-    #[arg(long = "mode", value_name = "MODE", value_enum, value_delimiter = ',', default_value = "cpu")]
+    #[arg(long = "mode", value_name = "MODE", value_parser = mode::recorded(), value_delimiter = ',', default_value = "cpu")]
     modes: Vec<Mode>,
     /// Samples per second of CPU time, or looks at every thread per second; 1 to 10000 [default: 99]
     #[arg(long, value_name = "N", value_parser = parse_hz, allow_hyphen_values = true)]

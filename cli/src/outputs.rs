@@ -1,9 +1,9 @@
 //! The files that a recording ends in: checked and opened before the command runs, renamed into place when they are whole.
 
-use crate::args::Mode;
 use crate::error::{Error, warn};
 use crate::pending::PendingFile;
 use crate::summary;
+use profile::Mode;
 use profile::{Format, Options, Profile, Symbols, UnknownFormat};
 use std::ffi::OsString;
 use std::fmt;

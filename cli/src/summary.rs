@@ -1,8 +1,9 @@
 //! What `record` says in the end: what was recorded, what was lost, which files there are.
 
-use crate::args::{CommandLine, Mode};
+use crate::args::CommandLine;
 use crate::numbers::{human_bytes, human_nanos, with_commas};
 use layout::Lost;
+use profile::Mode;
 use profile::store::Decoded;
 use profile::{Format, Profile, StackId, Symbols, sites};
 use std::collections::{BTreeSet, HashMap};
@@ -47,6 +48,7 @@ pub(crate) fn of(mode: Mode, profile: &Profile, processes: usize) -> String {
             let bytes = human_bytes(total("inuse_space").unwrap_or(0));
             format!("{} live at the end, {bytes}", plural(objects, "allocation"))
         }
+        Mode::Threads => plural(total("threads").unwrap_or(0), "thread"),
     };
     let (stacks, processes) =
         (plural(stacks.len() as i64, "stack"), plural_of(processes as i64, "process", "processes"));

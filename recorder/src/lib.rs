@@ -31,7 +31,6 @@ mod limits;
 #[cfg(feature = "server")]
 mod log;
 #[cfg(feature = "server")]
-mod mode;
 #[cfg(feature = "server")]
 mod objects;
 #[cfg(feature = "server")]

@@ -2,12 +2,12 @@
 
 use crate::config::{AllocInterval, Config};
 use crate::log::log;
-use crate::mode::Mode;
 use crate::own;
 use crate::record::{self, Profile, WITHOUT_END};
 use crate::session::{self, Cancel, Request};
 use parking_lot::Mutex;
 use profile::Format;
+use profile::Mode;
 use std::io;
 use std::thread::JoinHandle;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-pub use crate::mode::Mode;
+pub use profile::Mode;
 
 /// What one recording shall measure.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,11 +4,13 @@ mod secret;
 mod sink;
 mod values;
 
+pub use values::parse_mode;
+
 pub use secret::Secret;
 pub use sink::{Kind, SinkSettings};
 
-use crate::{Error, Mode, reason};
-use profile::Glob;
+use crate::{Error, reason};
+use profile::{Glob, Mode};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,6 +31,7 @@ pub struct Settings {
     /// Whether a cycle follows the other; else there is one.
     pub continuous: bool,
     /// What is measured of processes for which no target says anything else.
+    #[serde(deserialize_with = "values::modes")]
     pub modes: Vec<Mode>,
     /// Mean bytes between two sampled allocations; `None`: as each process was started with.
     #[serde(deserialize_with = "values::some_bytes")]
@@ -168,6 +171,7 @@ pub struct Target {
     /// A file that holds it.
     pub token_file: Option<PathBuf>,
     /// What is measured; nothing if empty.
+    #[serde(deserialize_with = "values::some_modes")]
     pub modes: Option<Vec<Mode>>,
     /// Samples a second, in place of the agent's.
     pub frequency: Option<u32>,

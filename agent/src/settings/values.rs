@@ -1,5 +1,6 @@
-//! Times and sizes in the file: numbers (seconds, bytes), or texts with a unit.
+//! Times and sizes in the file: numbers (seconds, bytes), or texts with a unit; and modes, by their names.
 
+use profile::Mode;
 use serde::{Deserialize, Deserializer, de::Error};
 use std::time::Duration;
 
@@ -42,4 +43,24 @@ pub(super) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
 
 pub(super) fn some_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     bytes(from).map(Some)
+}
+
+/// A mode of which there is a profile for each cycle.
+///
+/// # Errors
+/// If none has that name.
+pub fn parse_mode(name: &str) -> Result<Mode, String> {
+    let mut recorded = Mode::ALL.into_iter().filter(|mode| *mode != Mode::Threads);
+    let names = || recorded.clone().map(Mode::name).collect::<Vec<_>>().join(", ");
+    let unknown = format!("no mode is named '{name}'; there are {}", names());
+    recorded.find(|mode| mode.name() == name).ok_or(unknown)
+}
+
+pub(super) fn modes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Mode>, D::Error> {
+    let names: Vec<String> = Vec::deserialize(from)?;
+    names.iter().map(|name| parse_mode(name).map_err(D::Error::custom)).collect()
+}
+
+pub(super) fn some_modes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Mode>>, D::Error> {
+    modes(from).map(Some)
 }

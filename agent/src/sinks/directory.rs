@@ -16,7 +16,7 @@ pub(super) struct Writer {
 pub(super) fn body(profile: &Profile, symbols: &Symbols, origin: &Origin) -> io::Result<Vec<u8>> {
     let plain = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let service: String = origin.service.chars().map(plain).take(100).collect();
-    let mode = origin.mode.map_or("profile", crate::Mode::name);
+    let mode = origin.mode.map_or("profile", profile::Mode::name);
     let id = &super::payload::id()?[..8];
     let mut body = format!("{service}.{mode}.{}.{id}.pb.gz\n", profile.start_unix_ns / 1_000_000).into_bytes();
     Format::Pprof.encode(profile, symbols, &Options::default(), &mut body)?;

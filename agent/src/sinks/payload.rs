@@ -1,7 +1,7 @@
 //! What all sinks are sent: one process, one mode, one window.
 
-use crate::Mode;
 use crate::settings::Labels;
+use profile::Mode;
 use profile::{Frame, Profile, Sample, Stacks};
 use std::borrow::Cow;
 

@@ -1,9 +1,10 @@
 //! `profrec agent` and `profrec push` on the command line.
 
 use crate::error::Error;
+use ::agent::Push;
 use ::agent::settings::{Labels, LogFormat, LogLevel, Output, Settings, SinkSettings};
-use ::agent::{Mode, Push};
 use clap::Args;
+use profile::Mode;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -44,7 +45,7 @@ pub(crate) struct Agent {
     #[arg(short, long)]
     continuous: bool,
     /// What to measure: cpu, wall, offcpu, allocs, heap; several separated by commas [default: cpu]
-    #[arg(long = "mode", value_name = "MODE", value_delimiter = ',')]
+    #[arg(long = "mode", value_name = "MODE", value_delimiter = ',', value_parser = ::agent::settings::parse_mode)]
     modes: Vec<Mode>,
     /// Mean bytes between two sampled allocations [default: as each process was started with]
     #[arg(long, value_name = "BYTES", value_parser = ::agent::parse_bytes)]

@@ -2,9 +2,10 @@
 
 use super::OutputPath;
 use crate::error::Error;
+use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 use clap_complete::Shell;
+use profile::Mode;
 use std::path::PathBuf;
 
 /// What `sample` was asked for.
@@ -13,7 +14,7 @@ pub(crate) struct Sample {
     /// Pid, socket, URL or name.
     pub(crate) target: String,
     /// What to measure.
-    pub(crate) mode: SampleMode,
+    pub(crate) mode: Mode,
     /// How long; `None`: what the recorder has by now.
     pub(crate) seconds: Option<u32>,
     /// Samples a second.
@@ -22,47 +23,6 @@ pub(crate) struct Sample {
     pub(crate) output: OutputPath,
     /// Say nothing unless something goes wrong.
     pub(crate) quiet: bool,
-}
-
-/// What a running recorder can be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SampleMode {
-    /// CPU time of running threads
-    Cpu,
-    /// Elapsed time of every thread, on- and off-CPU
-    Wall,
-    /// Elapsed time of blocked threads alone
-    Offcpu,
-    /// Allocations, freed or not
-    Allocs,
-    /// Allocations that are live now
-    Heap,
-    /// Every thread's stack, once
-    Threads,
-}
-
-impl SampleMode {
-    /// Its name in a request.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Wall => "wall",
-            Self::Offcpu => "offcpu",
-            Self::Allocs => "allocs",
-            Self::Heap => "heap",
-            Self::Threads => "threads",
-        }
-    }
-
-    /// How long is measured unless told; `None`: there is an answer at once.
-    const fn default_seconds(self) -> Option<u32> {
-        if self.is_time() { Some(10) } else { None }
-    }
-
-    /// Whether time is measured, so that every answer is about a window; the others have an answer at once.
-    pub(crate) const fn is_time(self) -> bool {
-        matches!(self, Self::Cpu | Self::Wall | Self::Offcpu)
-    }
 }
 
 /// What `list` was asked for.
@@ -119,8 +79,8 @@ pub(super) struct TypedSample {
     /// Process id, path of a socket, URL, or a name as 'profrec list' prints it
     target: String,
     /// What to measure
-    #[arg(long, value_name = "MODE", value_enum, default_value = "cpu")]
-    mode: SampleMode,
+    #[arg(long, value_name = "MODE", value_parser = super::mode::asked(), default_value = "cpu")]
+    mode: Mode,
     /// How long, 1 to 3600 [default: 10; of allocs, heap and threads what there is by now, since the start]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
@@ -140,10 +100,10 @@ impl TypedSample {
         if self.target.is_empty() {
             return Err(Error::usage("the target is empty; 'profrec list' shows what there is"));
         }
-        if self.mode == SampleMode::Threads && self.seconds.is_some() {
+        if self.mode == Mode::Threads && self.seconds.is_some() {
             return Err(Error::usage("--seconds means nothing with --mode threads, which is one moment"));
         }
-        let seconds = self.seconds.or(self.mode.default_seconds());
+        let seconds = self.seconds.or(self.mode.is_time().then_some(10));
         Ok(Sample {
             target: self.target,
             mode: self.mode,

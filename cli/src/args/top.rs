@@ -1,8 +1,8 @@
 //! `profrec top` on the command line.
 
-use super::SampleMode;
 use crate::error::Error;
 use clap::{Args, ValueEnum};
+use profile::Mode;
 use std::io::{IsTerminal, stdout};
 
 /// What `top` was asked for.
@@ -11,8 +11,8 @@ pub(crate) struct Top {
     /// Process id, path of a socket, URL, or a name as 'profrec list' prints it
     pub(crate) target: String,
     /// What to measure
-    #[arg(long, value_name = "MODE", value_enum, default_value = "cpu")]
-    pub(crate) mode: SampleMode,
+    #[arg(long, value_name = "MODE", value_parser = super::mode::asked(), default_value = "cpu")]
+    pub(crate) mode: Mode,
     /// A row for each function or for each stack
     #[arg(long, value_name = "ROWS", value_enum, default_value = "function")]
     pub(crate) by: By,

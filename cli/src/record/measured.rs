@@ -1,6 +1,6 @@
 //! The stores of all processes as one profile with names.
 
-use crate::args::Mode;
+use profile::Mode;
 use profile::store::{Decoded, keep_blocked, rate_reached};
 use profile::{Profile, Symbols};
 use symbolize::{Detail, NameStyle, Options, short, symbolize};
@@ -23,7 +23,7 @@ impl Source {
     pub(super) const fn of(mode: Mode) -> Self {
         match mode {
             Mode::Cpu => Self::Cpu,
-            Mode::Wall => Self::Wall,
+            Mode::Wall | Mode::Threads => Self::Wall,
             Mode::OffCpu => Self::OffCpu,
             Mode::Allocs | Mode::Heap => Self::Allocs,
         }

@@ -4,7 +4,7 @@ mod measured;
 mod per_process;
 mod together;
 
-use crate::args::{Mode, Record};
+use crate::args::Record;
 use crate::ending::Ending;
 use crate::error::{Error, warn};
 use crate::outputs::{self, Output, OutputPath, Writer};
@@ -12,6 +12,7 @@ use crate::run::{Running, Settings};
 use crate::store::Stores;
 use crate::{summary, target};
 use measured::{Measured, Source};
+use profile::Mode;
 use profile::{Profile, Symbols};
 use together::together;
 

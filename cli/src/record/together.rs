@@ -63,8 +63,8 @@ fn names(whole: &Profile, all: &[Measured]) -> Symbols {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Mode;
     use crate::record::measured::Source;
+    use profile::Mode;
     use profile::{AddressKind, Event, Frame, Mapping, MappingId, Sample, Svma, SymbolFrame, Thread, ThreadId};
 
     fn measured(mode: Mode, types: &[SampleType], module: &'static str, values: Vec<i64>) -> Measured {

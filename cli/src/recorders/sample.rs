@@ -1,10 +1,11 @@
 //! `profrec sample`: a profile of a program that carries the library and listens.
 
-use crate::args::{Mode, Sample};
+use crate::args::Sample;
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::{outputs, summary};
 use ::agent::recorders::{Address, get};
+use profile::Mode;
 use std::io::IsTerminal;
 use std::time::Duration;
 

@@ -158,9 +158,9 @@ fn centred(area: Rect, width: usize, height: usize) -> Rect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::SampleMode;
     use crate::top::state::tests::state;
     use crate::top::table::tests::answer;
+    use profile::Mode;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Instant;
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_screen_says_who_what_and_how_much() {
-        let mut state = state(SampleMode::Cpu);
+        let mut state = state(Mode::Cpu);
         (state.filter, state.paused) = ("f".to_owned(), true);
         with_view(&state, true, |view| {
             let (lines, colored) = drawn(view, 100, 12);
@@ -215,13 +215,13 @@ mod tests {
 
     #[test]
     fn without_colours_nothing_has_one() {
-        let state = state(SampleMode::Cpu);
+        let state = state(Mode::Cpu);
         with_view(&state, false, |view| assert!(!drawn(view, 100, 12).1));
     }
 
     #[test]
     fn the_stack_and_the_help_have_their_places() {
-        let mut state = state(SampleMode::Heap);
+        let mut state = state(Mode::Heap);
         state.detail = true;
         with_view(&state, true, |view| {
             assert_eq!(view.page(20), 20 - 5 - 2 - 4);
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_terminal_of_any_size_is_drawn_on() {
-        let mut state = state(SampleMode::Cpu);
+        let mut state = state(Mode::Cpu);
         (state.help, state.detail) = (true, true);
         with_view(&state, true, |view| {
             for (width, height) in [(1, 1), (3, 2), (20, 5), (300, 100)] {

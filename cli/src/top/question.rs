@@ -1,7 +1,7 @@
 //! What the target is asked, again and again.
 
-use crate::args::{SampleMode, Top};
-use clap::ValueEnum;
+use crate::args::Top;
+use profile::Mode;
 use std::time::Duration;
 
 /// Lengths of a measurement that keys go through, in seconds.
@@ -10,7 +10,7 @@ const LENGTHS: [u32; 6] = [1, 2, 5, 10, 30, 60];
 /// One question. An answer is about the last `seconds` if time is measured; of allocations it is what there is by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
-    pub(super) mode: SampleMode,
+    pub(super) mode: Mode,
     pub(super) seconds: u32,
     hz: Option<u32>,
 }
@@ -62,7 +62,7 @@ impl Question {
 
     /// The same about the mode after this one.
     pub(super) fn next_mode(self) -> Self {
-        let modes = SampleMode::value_variants();
+        let modes = Mode::ALL;
         let at = modes.iter().position(|mode| *mode == self.mode).map_or(0, |at| at + 1);
         Self { mode: modes.get(at).or(modes.first()).copied().unwrap_or(self.mode), ..self }
     }
@@ -72,24 +72,24 @@ impl Question {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::top) fn question(mode: SampleMode) -> Question {
+    pub(in crate::top) fn question(mode: Mode) -> Question {
         Question { mode, seconds: 2, hz: Some(499) }
     }
 
     #[test]
     fn time_is_asked_for_a_window_and_memory_for_what_there_is() {
-        let time = question(SampleMode::Wall);
+        let time = question(Mode::Wall);
         assert_eq!(time.path(), "/debug/pprof/wall?format=raw&symbols=names&seconds=2&hz=499");
         assert_eq!((time.measures(), time.pause()), (Duration::from_secs(2), Duration::ZERO));
-        let memory = question(SampleMode::Heap);
+        let memory = question(Mode::Heap);
         assert_eq!(memory.path(), "/debug/pprof/heap?format=raw&symbols=names");
         assert_eq!((memory.measures(), memory.pause()), (Duration::ZERO, Duration::from_secs(2)));
     }
 
     #[test]
     fn keys_reach_every_mode_and_stop_at_the_longest_and_the_shortest() {
-        let mut at = question(SampleMode::Cpu);
-        let reached: Vec<&str> = SampleMode::value_variants()
+        let mut at = question(Mode::Cpu);
+        let reached: Vec<&str> = Mode::ALL
             .iter()
             .map(|_| {
                 at = at.next_mode();

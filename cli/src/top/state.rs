@@ -173,10 +173,10 @@ fn next<T: Clone + PartialEq>(all: &[T], this: &T) -> T {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::args::SampleMode;
     use crate::top::question::tests::question;
+    use profile::Mode;
 
-    pub(in crate::top) fn state(mode: SampleMode) -> State {
+    pub(in crate::top) fn state(mode: Mode) -> State {
         State {
             question: question(mode),
             by: By::Function,
@@ -202,7 +202,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_filter_is_typed_and_takes_keys_that_mean_something_else() {
-        let mut state = state(SampleMode::Cpu);
+        let mut state = state(Mode::Cpu);
         state.selected = 5;
         type_in(&mut state, "/qm p");
         assert_eq!((state.filter.as_str(), state.typing, state.selected), ("qm p", true, 0));
@@ -220,7 +220,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_chosen_row_stays_among_those_shown() {
-        let mut state = state(SampleMode::Cpu);
+        let mut state = state(Mode::Cpu);
         for (key, expected) in [
             (KeyCode::Up, 0),
             (KeyCode::Char('j'), 1),
@@ -240,18 +240,18 @@ pub(super) mod tests {
 
     #[test]
     fn another_mode_begins_with_its_own_metric_and_order_and_ends_a_pause() {
-        let mut state = state(SampleMode::Offcpu);
+        let mut state = state(Mode::OffCpu);
         assert_eq!(press(&mut state, KeyCode::Char(' ')), Act::Pause);
         assert_eq!(press(&mut state, KeyCode::Char('v')), Act::Recount);
         assert_eq!((state.metric.as_deref(), state.paused), (Some("samples"), true));
         assert_eq!(press(&mut state, KeyCode::Char('m')), Act::Ask);
-        assert_eq!((state.question.mode, state.metric.as_deref(), state.paused), (SampleMode::Allocs, None, false));
+        assert_eq!((state.question.mode, state.metric.as_deref(), state.paused), (Mode::Allocs, None, false));
         assert_eq!(state.sort, Sort::PerSecond);
     }
 
     #[test]
     fn metrics_sorts_and_lengths_go_round_or_stop() {
-        let mut state = state(SampleMode::Cpu);
+        let mut state = state(Mode::Cpu);
         let metrics = ["samples", "cpu", "samples"].map(|expected| {
             press(&mut state, KeyCode::Char('v'));
             state.metric.as_deref() == Some(expected)
@@ -271,7 +271,7 @@ pub(super) mod tests {
 
     #[test]
     fn escape_closes_what_is_open_before_it_clears_the_filter() {
-        let mut state = state(SampleMode::Cpu);
+        let mut state = state(Mode::Cpu);
         state.filter = "f".to_owned();
         type_in(&mut state, "?");
         press(&mut state, KeyCode::Enter);

@@ -1,7 +1,8 @@
 //! The rows: functions or stacks with what they account for.
 
 use super::snapshot::Snapshot;
-use crate::args::{By, SampleMode};
+use crate::args::By;
+use profile::Mode;
 use profile::top::{self, Leaf};
 use profile::{Frame, SampleType, StackId, Stacks};
 use std::cmp::Ordering;
@@ -50,8 +51,8 @@ impl Sort {
     pub(super) const ALL: [Self; 4] = [Self::Own, Self::Total, Self::PerSecond, Self::Name];
 
     /// What a mode is first sorted by. What has been allocated since the start matters less than what is now; of what is live, the most.
-    pub(super) fn first(mode: SampleMode) -> Self {
-        if mode == SampleMode::Allocs { Self::PerSecond } else { Self::Own }
+    pub(super) fn first(mode: Mode) -> Self {
+        if mode == Mode::Allocs { Self::PerSecond } else { Self::Own }
     }
 
     /// The heading of its column.
@@ -189,7 +190,7 @@ pub(super) mod tests {
     use std::time::{Duration, Instant};
 
     /// An answer with these stacks, root first, and bytes.
-    pub(in crate::top) fn answer(mode: SampleMode, taken: Instant, stacks: &[(&[&'static str], i64)]) -> Snapshot {
+    pub(in crate::top) fn answer(mode: Mode, taken: Instant, stacks: &[(&[&'static str], i64)]) -> Snapshot {
         let kind = if mode.is_time() {
             SampleType::new("cpu", "nanoseconds")
         } else {
@@ -211,11 +212,8 @@ pub(super) mod tests {
 
     #[test]
     fn time_is_divided_by_the_window() {
-        let answer = answer(
-            SampleMode::Cpu,
-            Instant::now(),
-            &[(&["main", "f", "g"], 10), (&["main", "f"], 30), (&["[lost: x]"], 2)],
-        );
+        let answer =
+            answer(Mode::Cpu, Instant::now(), &[(&["main", "f", "g"], 10), (&["main", "f"], 30), (&["[lost: x]"], 2)]);
         let table = Table::new(&answer, None, By::Function, 1);
         let expected = [
             ("f", 30, 40, Some(15.0)),
@@ -233,10 +231,9 @@ pub(super) mod tests {
     #[test]
     fn live_memory_grows_and_shrinks_by_the_second_and_the_sum_is_conserved() {
         let begun = Instant::now();
-        let before =
-            answer(SampleMode::Heap, begun, &[(&["main", "f", "malloc"], 100), (&["main", "gone", "malloc"], 60)]);
+        let before = answer(Mode::Heap, begun, &[(&["main", "f", "malloc"], 100), (&["main", "gone", "malloc"], 60)]);
         let now = answer(
-            SampleMode::Heap,
+            Mode::Heap,
             begun + Duration::from_secs(2),
             &[(&["main", "f", "malloc"], 140), (&["main", "new", "malloc"], 10)],
         );
@@ -253,7 +250,7 @@ pub(super) mod tests {
     #[test]
     fn rows_are_filtered_by_any_case_and_sorted_either_way() {
         let answer =
-            answer(SampleMode::Cpu, Instant::now(), &[(&["Main", "alpha"], 1), (&["Main", "beta"], 1), (&["main"], 5)]);
+            answer(Mode::Cpu, Instant::now(), &[(&["Main", "alpha"], 1), (&["Main", "beta"], 1), (&["main"], 5)]);
         let table = Table::new(&answer, None, By::Function, 1);
         let names = |filter, sort, reversed| -> Vec<&str> {
             table.shown(filter, sort, reversed).into_iter().map(|row| row.name.as_str()).collect()
@@ -266,8 +263,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_stack_behind_a_function_is_the_heaviest_with_it() {
-        let answer =
-            answer(SampleMode::Cpu, Instant::now(), &[(&["main", "f"], 1), (&["other", "f"], 3), (&["other"], 9)]);
+        let answer = answer(Mode::Cpu, Instant::now(), &[(&["main", "f"], 1), (&["other", "f"], 3), (&["other"], 9)]);
         assert_eq!(stack_of(&answer, By::Function, 1, "f"), ["f", "other"]);
         assert_eq!(stack_of(&answer, By::Stack, 1, "f < main"), ["f", "main"]);
         assert_eq!(stack_of(&answer, By::Function, 1, "no such"), [""; 0]);

@@ -43,8 +43,8 @@ pub(super) fn summary(snapshot: &Snapshot, table: &Table) -> String {
     let amount = amount(table, table.sum.own);
     let over = match snapshot.window() {
         Some(window) => format!("in {:.1} s", window.as_secs_f64()),
-        None if mode == crate::args::SampleMode::Heap => "live now".to_owned(),
-        None if mode == crate::args::SampleMode::Threads => "now".to_owned(),
+        None if mode == profile::Mode::Heap => "live now".to_owned(),
+        None if mode == profile::Mode::Threads => "now".to_owned(),
         None => "since the start".to_owned(),
     };
     let rate = table.sum.per_second.map_or_else(String::new, |rate| format!(", {}", per_second(table, rate)));
@@ -101,9 +101,10 @@ fn share(table: &Table, value: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{By, SampleMode};
+    use crate::args::By;
     use crate::top::table::Sort;
     use crate::top::table::tests::answer;
+    use profile::Mode;
     use std::time::{Duration, Instant};
 
     fn printed(snapshot: &Snapshot, before: Option<&Snapshot>, by: By, most: usize) -> String {
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn a_table_of_time_says_its_window_its_rates_and_what_was_lost() {
         let mut snapshot = answer(
-            SampleMode::Cpu,
+            Mode::Cpu,
             Instant::now(),
             &[(&["main", "f"], 1_500_000_000), (&["main", "g"], 490_000_000), (&["[lost: store full]"], 10_000_000)],
         );
@@ -140,8 +141,8 @@ app (pid 7): a note
     #[test]
     fn a_table_of_memory_says_what_it_grows_by() {
         let begun = Instant::now();
-        let before = answer(SampleMode::Heap, begun, &[(&["main", "malloc"], 4096)]);
-        let now = answer(SampleMode::Heap, begun + Duration::from_secs(1), &[(&["main", "malloc"], 8192)]);
+        let before = answer(Mode::Heap, begun, &[(&["main", "malloc"], 4096)]);
+        let now = answer(Mode::Heap, begun + Duration::from_secs(1), &[(&["main", "malloc"], 8192)]);
         let expected = "\
 app (7)
 heap, live: 8.0 KiB live now, +4.0 KiB/s
@@ -155,7 +156,7 @@ heap, live: 8.0 KiB live now, +4.0 KiB/s
 
     #[test]
     fn a_table_of_nothing_divides_by_nothing() {
-        let nothing = answer(SampleMode::Wall, Instant::now(), &[]);
+        let nothing = answer(Mode::Wall, Instant::now(), &[]);
         assert!(printed(&nothing, None, By::Function, 9).contains(": 0 s in 2.0 s, 0 s/s, 0 samples"));
     }
 }

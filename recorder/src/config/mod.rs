@@ -19,7 +19,7 @@ pub(crate) use token::Token;
 
 use crate::limits::{self, DEFAULT_HZ};
 use crate::log::LogLevel;
-use crate::mode::Mode;
+use profile::Mode;
 
 /// Names of the variables.
 pub(crate) mod variable {

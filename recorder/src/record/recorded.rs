@@ -1,8 +1,8 @@
 //! What was recorded, with its names: ready to be written.
 
 use crate::config::pattern::exe_name;
-use crate::mode::Mode;
 use crate::room;
+use profile::Mode;
 use profile::{Format, Options, SampleType, Symbols};
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};

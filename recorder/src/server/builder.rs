@@ -10,8 +10,8 @@ use super::thread::{self, Setup};
 use super::{Server, StartError};
 use crate::config::{Address, AllocInterval, Config, Mistake, Token};
 use crate::log::{self, log};
-use crate::mode::Mode;
 use crate::output;
+use profile::Mode;
 
 /// Configures a [`Server`]. Mistakes are kept until it is started.
 #[derive(Clone)]

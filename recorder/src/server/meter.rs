@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::mode::Mode;
+use profile::Mode;
 
 /// Sessions that may begin at once, and how many more every second: enough for any tool, too few to keep a processor busy with snapshots.
 const BURST: f64 = 128.0;

@@ -5,8 +5,8 @@ use symbolize::Detail;
 
 use super::problem::Problem;
 use super::stacks_text::Debug;
-use crate::mode::Mode;
 use crate::session::Request;
+use profile::Mode;
 
 /// A recording and what becomes of it.
 #[derive(Clone, Debug, PartialEq)]

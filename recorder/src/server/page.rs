@@ -21,7 +21,7 @@ use super::order;
 use super::problem::Problem;
 use super::query::Query;
 use super::recording;
-use crate::mode::Mode;
+use profile::Mode;
 
 /// Largest profile that is sent to be converted.
 pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;

@@ -3,7 +3,7 @@
 use profile::store::Counts;
 
 use super::{sample, stats};
-use crate::mode::Mode;
+use profile::Mode;
 
 const STYLE: &str = "<style>\
 :root{color-scheme:light dark}\

@@ -19,9 +19,9 @@ use super::recording::{self, Recording};
 use super::route::Route;
 use super::{metrics, page, pages, sample, stats};
 use crate::log::log;
-use crate::mode::Mode;
 use crate::own;
 use crate::session;
+use profile::Mode;
 
 /// Largest body of `POST /sample`.
 const MAX_BODY: usize = 64 * 1024;

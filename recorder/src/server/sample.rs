@@ -7,8 +7,8 @@ use symbolize::Detail;
 use super::order::{self, Delivery, Order};
 use super::problem::Problem;
 use crate::limits::{self, MAX_SAMPLES, MAX_SECONDS};
-use crate::mode::Mode;
 use crate::session::Request;
+use profile::Mode;
 
 /// A body that works, for those whose body does not.
 pub(super) const EXAMPLE: &str = r#"{"numberOfSamples":100,"timeInterval":"10 ms"}"#;

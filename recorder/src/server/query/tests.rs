@@ -1,5 +1,5 @@
 use super::*;
-use crate::mode::Mode;
+use profile::Mode;
 
 fn order(path: &str, query: &str) -> Result<Order, Problem> {
     Query::parse(query)?.order(Name::find(path).unwrap())

@@ -2,8 +2,8 @@
 
 use super::fake::Behaviour;
 use super::*;
-use crate::mode::Mode;
 use crate::session::Request;
+use profile::Mode;
 
 #[test]
 fn a_request_of_swift_profile_recorder_gets_perf_script_text() {

@@ -1,8 +1,8 @@
 //! What a program adds to its server, and takes away.
 
 use super::*;
-use crate::mode::Mode;
 use crate::{RouteAnswer, RouteRequest};
+use profile::Mode;
 
 #[test]
 fn a_program_answers_at_paths_of_its_own() {

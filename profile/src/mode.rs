@@ -1,9 +1,9 @@
-//! What is measured, and its name in variables, URLs and answers.
+//! What is measured, and its name: on command lines, in variables, URLs, files and answers.
 
 use std::fmt;
 
 /// What a recording measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     /// CPU time of running threads.
     Cpu,
@@ -23,7 +23,7 @@ impl Mode {
     /// Every mode.
     pub const ALL: [Self; 6] = [Self::Cpu, Self::Wall, Self::OffCpu, Self::Allocs, Self::Heap, Self::Threads];
 
-    /// The name in `mode=`, `PROFILE_RECORDER_MODE` and the paths below `/debug/pprof/`.
+    /// The name in `--mode`, `mode=`, `PROFILE_RECORDER_MODE` and the paths below `/debug/pprof/`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -38,6 +38,18 @@ impl Mode {
     /// The mode of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// The sample type that a reader wants to see first.
+    pub const fn default_sample_type(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Wall => "wall",
+            Self::OffCpu => "off_cpu",
+            Self::Allocs => "alloc_objects",
+            Self::Heap => "inuse_space",
+            Self::Threads => "threads",
+        }
     }
 
     /// Whether allocations are measured: since the start, or in a window.
