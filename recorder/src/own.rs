@@ -62,11 +62,10 @@ pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    if !room::for_a_thread() {
-        return Err(io::ErrorKind::OutOfMemory.into());
-    }
+    let start = room::Start::of_a_thread().ok_or(io::ErrorKind::OutOfMemory)?;
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         own_thread();
+        drop(start);
         work()
     })
 }
@@ -95,6 +94,7 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
 pub(crate) unsafe fn reset_in_child() {
     // SAFETY: the function's own contract.
     std::mem::forget(unsafe { forked::take(&OWN) });
+    room::reset_in_child();
 }
 
 fn block_signals() {

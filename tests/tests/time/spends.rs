@@ -2,6 +2,7 @@
 
 use super::truth::{Truth, below, by_label, spends};
 use profile_recorder_tests::{build, folded, output, pprof, run, scratch, text};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Records `victim-spends` from its start in these modes; what it says.
@@ -95,10 +96,12 @@ fn threads_are_sampled_where_the_kernel_has_no_timers_left() {
 fn elapsed_time_of_each_thread_is_divided_by_its_states() {
     let (truth, profile, _carried) = spends("sleepers", "", "wall?hz=99");
     let (threads, states) = (by_label(&profile, "wall", "thread"), by_label(&profile, "wall", "state"));
-    for (name, nanos) in truth.all("lived") {
-        let found = threads.get(name).copied().unwrap_or(0.0);
+    let existed: HashMap<_, _> = truth.all("existed").into_iter().collect();
+    for (name, lived) in truth.all("lived") {
+        let (found, existed) = (threads.get(name).copied().unwrap_or(0.0), existed[name]);
         // A thread is found by the next look after it began, and was there until the last look before its end.
-        assert!((found - nanos).abs() < nanos * 0.02 + 60e6, "{name}: {found} of {nanos} ns");
+        assert!(found > lived * 0.98 - 60e6, "{name}: {found} of at least {lived} ns");
+        assert!(found < existed * 1.02 + 60e6, "{name}: {found} of at most {existed} ns");
     }
     let on_cpu = states.get("on-cpu").copied().unwrap_or(0.0);
     assert!((on_cpu - truth.process()).abs() < truth.process() * 0.2, "{on_cpu} of {} ns: {states:?}", truth.process());

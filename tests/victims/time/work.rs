@@ -81,13 +81,16 @@ fn threads(count: u64, work: impl Fn(u64) + Sync) {
     std::thread::scope(|scope| {
         for n in 0..count {
             let work = &work;
+            let created = Instant::now();
             std::thread::Builder::new()
                 .name(format!("worker-{n}"))
                 .spawn_scoped(scope, move || {
                     let begun = Instant::now();
                     work(n);
                     note("thread", &format!("worker-{n}"), cpu());
+                    // It is there before it first gets a processor.
                     note("lived", &format!("worker-{n}"), begun.elapsed().as_nanos() as u64);
+                    note("existed", &format!("worker-{n}"), created.elapsed().as_nanos() as u64);
                 })
                 .unwrap();
         }
