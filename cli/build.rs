@@ -21,10 +21,14 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let library = match env::var_os(READY_MADE) {
         // Relative to the directory of this package.
-        Some(path) => variable("CARGO_MANIFEST_DIR").join(path),
+        Some(path) => {
+            let library = variable("CARGO_MANIFEST_DIR").join(path);
+            println!("cargo::rerun-if-changed={}", library.display());
+            library
+        }
+        // Its sources are watched. What this script writes itself is always newer than the script's start, and would be a reason to run again every time.
         None => build(),
     };
-    println!("cargo::rerun-if-changed={}", library.display());
     let bytes = std::fs::read(&library).unwrap_or_else(|e| panic!("cannot read {}: {e}", library.display()));
     let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     println!("cargo::rustc-env=PROFREC_PRELOAD_PATH={}", library.display());
