@@ -32,4 +32,4 @@ pub mod walk;
 mod elf;
 
 mod recover;
-mod spin;
+pub mod spin;

@@ -1,22 +1,33 @@
-//! A lock for the slow paths of allocation hooks: refreshing the module list, building a table.
+//! A lock for what is seldom done where the application's own calls arrive: refreshing the module list, building a table, changing a signal's action.
 //!
-//! Never taken in a signal handler, and never held across a call into the host. It spins, then yields; a waiter gives up after a bound, so that
+//! Never taken in a signal handler (or with all signals blocked wherever it is taken), and never held across a call into the host. It spins, then yields; a waiter gives up after a bound, so that
 //! a fork in an unlucky moment (the holder does not exist in the child) costs a pause and a stack, not a hang.
 
 use crate::syscall::yield_now;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) struct Spin(AtomicBool);
+/// A lock without a content.
+#[derive(Debug)]
+pub struct Spin(AtomicBool);
 
-pub(crate) struct Held<'a>(&'a Spin);
+impl Default for Spin {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The right to go on, until this is dropped.
+#[derive(Debug)]
+pub struct Held<'a>(&'a Spin);
 
 impl Spin {
-    pub(crate) const fn new() -> Self {
+    /// A free one.
+    pub const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Takes the lock, waiting for at most about a second.
-    pub(crate) fn lock(&self) -> Option<Held<'_>> {
+    /// Takes the lock, waiting for at most about a second; `None` after that.
+    pub fn lock(&self) -> Option<Held<'_>> {
         for round in 0..200_000_u32 {
             if self.0.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Some(Held(self));
@@ -27,13 +38,13 @@ impl Spin {
     }
 
     /// Takes the lock if it is free.
-    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+    pub fn try_lock(&self) -> Option<Held<'_>> {
         let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then_some(Held(self))
     }
 
     /// In a child after fork: whoever held it is not here.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.0.store(false, Ordering::Release);
     }
 }

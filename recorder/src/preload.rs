@@ -199,7 +199,7 @@ pub fn label_leave(before: u64) {
 #[allow(unsafe_code)]
 pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction, real: Sigaction) -> i32 {
     // SAFETY: as the caller promises.
-    unsafe { handler::foreign_sigaction(signal, new, old).unwrap_or_else(|| real(signal, new, old)) }
+    unsafe { handler::foreign_sigaction(signal, new, old, real) }
 }
 
 /// Whether there is an agent that may send ticks at any time.

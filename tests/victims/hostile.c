@@ -232,8 +232,14 @@ static void on_prof(int signal) { (void)signal; own_signals++; }
 static void stray(void) {
   struct sigaction action = {.sa_handler = on_prof};
   sigaction(SIGPROF, &action, 0);
-  for (int i = 0; i < 100; i++) { raise(SIGPROF); free(malloc(8)); burn(1000000); }
-  check(own_signals == 100, "its own signals, and no others");
+  int raised = 0;
+  for (int i = 0; i < 100; i++) {
+    /* One that meets a waiting tick of the recorder is one signal with it, for the kernel: it is raised again. The handler is never called without one. */
+    do { raise(SIGPROF); raised++; } while (own_signals == i && raised < 110);
+    check(own_signals == i + 1, "its own signals, and no others");
+    free(malloc(8));
+    burn(1000000);
+  }
   struct sigaction old;
   sigaction(SIGPROF, 0, &old);
   check(old.sa_handler == on_prof, "its own handler");

@@ -258,10 +258,12 @@ pub fn pending_signals() -> u64 {
     pending
 }
 
-/// Sets the calling thread's mask of signals.
-pub fn set_signal_mask(bits: u64) {
-    // SAFETY: the kernel reads one set of eight bytes.
-    unsafe { syscall(number::RT_SIGPROCMASK, [SET_MASK, &raw const bits as usize, 0, 8, 0, 0]) };
+/// Sets the calling thread's mask of signals; what it was.
+pub fn set_signal_mask(bits: u64) -> u64 {
+    let mut before = 0_u64;
+    // SAFETY: the kernel reads one set of eight bytes and writes another.
+    unsafe { syscall(number::RT_SIGPROCMASK, [SET_MASK, &raw const bits as usize, &raw mut before as usize, 8, 0, 0]) };
+    before
 }
 
 /// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read, 0 if nothing is there. An error: the kernel refuses to copy.

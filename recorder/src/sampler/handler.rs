@@ -15,6 +15,7 @@ use super::{effort, spent};
 use capture::modules::All;
 use capture::probed::Probed;
 use capture::rules::InHandler;
+use capture::spin::{Held, Spin};
 use capture::stack::Bounds;
 use capture::thread::{self, Current, Recording, ThreadState};
 use capture::tree::Place;
@@ -66,12 +67,21 @@ pub(crate) fn session() -> u32 {
 
 /// Installs the handler, once in a process. False if the kernel refuses.
 pub(crate) fn install() -> bool {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    if BEGUN.swap(true, Ordering::AcqRel) {
+    if INSTALLED.load(Ordering::Acquire) {
         return true;
     }
-    // SAFETY: zeroed is a valid `sigaction`; the handler has the type that SA_SIGINFO asks for; both structures live through the call.
+    let _action = Action::hold();
+    if INSTALLED.load(Ordering::Acquire) {
+        return true;
+    }
+    // SAFETY: zeroed is a valid `sigaction`; the handler has the type that SA_SIGINFO asks for; the structures live through the calls.
     unsafe {
+        // Known before ours is there: from then on it is called by ours alone.
+        let mut previous: libc::sigaction = core::mem::zeroed();
+        if real_sigaction()(SIGNAL, core::ptr::null(), &mut previous) != 0 {
+            return false;
+        }
+        foreign::set(&previous);
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = tick as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | if UNOPTIMIZED { 0 } else { libc::SA_ONSTACK };
@@ -79,14 +89,35 @@ pub(crate) fn install() -> bool {
         for signal in SYNCHRONOUS {
             libc::sigdelset(&mut action.sa_mask, signal);
         }
-        let mut previous: libc::sigaction = core::mem::zeroed();
-        if real_sigaction()(SIGNAL, &action, &mut previous) != 0 {
+        if real_sigaction()(SIGNAL, &action, core::ptr::null_mut()) != 0 {
             return false;
         }
-        foreign::set(&previous);
     }
     INSTALLED.store(true, Ordering::Release);
     true
+}
+
+/// The right to change the kernel's action for our signal. Whoever holds it has all signals blocked, so that no handler on its thread asks for it too.
+struct Action {
+    /// Signals that the thread blocked before.
+    mask: u64,
+    /// `None` if its holder does not exist in this child of a fork, or sleeps for a second: then it is done without.
+    held: Option<Held<'static>>,
+}
+
+impl Action {
+    fn hold() -> Self {
+        static CHANGED: Spin = Spin::new();
+        let mask = syscall::set_signal_mask(u64::MAX);
+        Self { mask, held: CHANGED.lock() }
+    }
+}
+
+impl Drop for Action {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        syscall::set_signal_mask(self.mask);
+    }
 }
 
 /// Signals that an instruction raises: where they are blocked, the kernel ends the process.
@@ -96,7 +127,7 @@ const SYNCHRONOUS: [libc::c_int; 6] =
 /// Whether our handler is there; the kernel keeps it from then on.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+pub(crate) type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
 
 /// Says which `sigaction` is the C library's own.
 pub(crate) fn set_real_sigaction(function: SigactionFunction) {
@@ -113,7 +144,7 @@ fn real_sigaction() -> SigactionFunction {
 }
 
 /// What the application means by `sigaction` for our signal: its handler is kept and called for signals that are not ours; the kernel keeps ours.
-/// `None` if the signal is another, or not taken: the C library's own function shall do it.
+/// As long as it has none, and for every other signal, `real`, the C library's function, does it.
 ///
 /// # Safety
 /// The pointers are null or valid, as for `sigaction`.
@@ -121,9 +152,19 @@ pub(crate) unsafe fn foreign_sigaction(
     signal: i32,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
-) -> Option<i32> {
-    if signal != SIGNAL || !INSTALLED.load(Ordering::Acquire) {
-        return None;
+    real: SigactionFunction,
+) -> i32 {
+    if signal != SIGNAL {
+        // SAFETY: as the caller promises.
+        return unsafe { real(signal, new, old) };
+    }
+    if !INSTALLED.load(Ordering::Acquire) {
+        // Ours may not come between the question and the answer: the application's would then take its place.
+        let _action = Action::hold();
+        if !INSTALLED.load(Ordering::Acquire) {
+            // SAFETY: as the caller promises.
+            return unsafe { real(signal, new, old) };
+        }
     }
     let before = foreign::get();
     // SAFETY: as the caller promises.
@@ -135,7 +176,7 @@ pub(crate) unsafe fn foreign_sigaction(
             old.write(before);
         }
     }
-    Some(0)
+    0
 }
 
 /// Whether the application has a handler of its own for our signal.
