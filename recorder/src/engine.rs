@@ -1,12 +1,12 @@
 //! What several clients share: the sampling thread of a time mode, and the allocation interval in force.
 
+use crate::lock::Lock;
 use crate::sampler::{self, cpu, wall};
 use crate::session::SessionError;
-use crate::{forked, objects, own};
+use crate::{objects, own};
 use alloc_hook::record;
 use capture::region;
 use capture::tree::Tree;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -50,12 +50,12 @@ impl Users {
     }
 }
 
-static CPU: Mutex<Option<Running>> = Mutex::new(None);
-static WALL: Mutex<Option<Running>> = Mutex::new(None);
+static CPU: Lock<Option<Running>> = Lock::new(None);
+static WALL: Lock<Option<Running>> = Lock::new(None);
 /// Tree of what is entered on behalf of other threads.
-static TREE: Mutex<Tree> = Mutex::new(Tree::new());
+static TREE: Lock<Tree> = Lock::new(Tree::new());
 
-fn slot(engine: Engine) -> &'static Mutex<Option<Running>> {
+fn slot(engine: Engine) -> &'static Lock<Option<Running>> {
     match engine {
         Engine::Cpu => &CPU,
         Engine::Wall => &WALL,
@@ -206,7 +206,7 @@ pub(crate) fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &Atomi
 pub(crate) unsafe fn reset_in_child() {
     // SAFETY: the function's own contract.
     let (cpu, wall, interval, tree) =
-        unsafe { (forked::take(&CPU), forked::take(&WALL), forked::take(&INTERVAL), forked::take(&TREE)) };
+        unsafe { (CPU.take_in_child(), WALL.take_in_child(), INTERVAL.take_in_child(), TREE.take_in_child()) };
     // Threads that they name are not here.
     std::mem::forget((cpu, wall, tree));
     if interval.is_none_or(|interval| interval.is_some()) {
@@ -220,7 +220,7 @@ pub(crate) struct Sampling {
     holds: Option<Instant>,
 }
 
-static INTERVAL: Mutex<Option<(u64, Users)>> = Mutex::new(None);
+static INTERVAL: Lock<Option<(u64, Users)>> = Lock::new(None);
 
 impl Sampling {
     /// Sets the interval for a window; without one, the interval in force is used.

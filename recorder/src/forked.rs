@@ -4,11 +4,10 @@
 //!
 //! # Safety
 //!
-//! A lock is taken away from a thread that does not exist here.
+//! Locks are begun anew that threads may hold which do not exist here.
 #![allow(unsafe_code)]
 
-use crate::{engine, own, registry, server};
-use parking_lot::Mutex;
+use crate::{engine, output, own, registry, server};
 
 /// Forgets the parent's sessions, threads, files and sockets. The child's own server and recordings begin from nothing.
 ///
@@ -20,24 +19,7 @@ pub(crate) unsafe fn reset() {
     unsafe {
         engine::reset_in_child();
         own::reset_in_child();
+        output::reset_in_child();
         server::reset_in_child();
     }
-}
-
-/// Frees a lock of the parent and takes what it guarded; `None` if a thread of the parent was at it, and it may be half written. Whoever takes it forgets it: a hook gives no memory back.
-///
-/// # Safety
-/// The process has one thread, which does not hold the lock.
-pub(crate) unsafe fn take<T: Default>(lock: &Mutex<T>) -> Option<T> {
-    let was_held = lock.is_locked();
-    if was_held {
-        // SAFETY: as the function's contract says, the thread that holds it does not exist here.
-        unsafe { lock.force_unlock() };
-    }
-    let content = std::mem::take(&mut *lock.lock());
-    if was_held {
-        std::mem::forget(content);
-        return None;
-    }
-    Some(content)
 }

@@ -28,6 +28,7 @@ mod health;
 pub mod labels;
 #[cfg(feature = "server")]
 mod limits;
+mod lock;
 #[cfg(feature = "server")]
 mod log;
 #[cfg(feature = "server")]

@@ -1,11 +1,11 @@
 //! `PROFILE_RECORDER_OUTPUT`: a profile of the whole process, written when it ends in an orderly way.
 
 use crate::config::{AllocInterval, Config};
+use crate::lock::Lock;
 use crate::log::log;
 use crate::own;
 use crate::record::{self, Profile, WITHOUT_END};
 use crate::session::{self, Cancel, Request};
-use parking_lot::Mutex;
 use profile::Format;
 use profile::Mode;
 use std::io;
@@ -66,7 +66,7 @@ impl Writing {
 }
 
 /// The profile of a program that carries the library, finished by the C library's `exit`.
-static OF_PROGRAM: Mutex<Option<(u32, Writing)>> = Mutex::new(None);
+static OF_PROGRAM: Lock<Option<(u32, Writing)>> = Lock::new(None);
 
 /// Records what the file shall hold from now on, and writes it when the process ends by `exit` or by returning from `main`. Once in a process.
 pub(crate) fn at_exit(config: &Config) {
@@ -79,8 +79,18 @@ pub(crate) fn at_exit(config: &Config) {
     }
 }
 
+/// Forgets what the parent will write, in a child after fork.
+///
+/// # Safety
+/// The process has one thread, which does not use this module at the moment.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn reset_in_child() {
+    // SAFETY: the function's own contract.
+    std::mem::forget(unsafe { OF_PROGRAM.take_in_child() });
+}
+
 extern "C" fn finish_of_program() {
-    // A child after fork has nothing to finish, and its copy of the lock may never be free.
+    // A child that no fork hook announced has nothing to finish, and its copy of the lock may never be free.
     let Some(mut of_program) = OF_PROGRAM.try_lock() else { return };
     if let Some((_, writing)) = of_program.take_if(|(pid, _)| *pid == std::process::id()) {
         writing.finish();

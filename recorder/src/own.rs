@@ -5,11 +5,10 @@
 //! The one system facility used here changes the signal mask of the calling thread and nothing else.
 #![allow(unsafe_code)]
 
-use crate::forked;
+use crate::lock::Lock;
 use crate::room;
 use crate::sampler::spent;
 use capture::{clock, syscall, thread};
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,7 +21,7 @@ const SYNCHRONOUS: [libc::c_int; 7] =
 /// The thread's word, when it is the recorder's own (`capture::thread`).
 pub(crate) const IGNORED: usize = 1;
 
-static OWN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+static OWN: Lock<Vec<u32>> = Lock::new(Vec::new());
 
 /// Takes the thread off the list when it ends: the kernel gives its id to others.
 struct Listed(u32);
@@ -93,7 +92,7 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
 /// The process has one thread, which does not use this module at the moment.
 pub(crate) unsafe fn reset_in_child() {
     // SAFETY: the function's own contract.
-    std::mem::forget(unsafe { forked::take(&OWN) });
+    std::mem::forget(unsafe { OWN.take_in_child() });
     room::reset_in_child();
 }
 

@@ -3,6 +3,7 @@
 //! Called from: the first allocation of a preloaded process (so nothing here may allocate through the host), a library's first session, and
 //! a child after fork.
 
+use crate::lock::Lock;
 use crate::{sampler, tables};
 use alloc_hook::counting;
 use alloc_hook::own_heap::OwnHeap;
@@ -10,7 +11,6 @@ use alloc_hook::{doors, record};
 use capture::region::{self, PATH_BYTES, Purpose};
 use capture::{clock, live, modules, rules, syscall, thread};
 use layout::{Live, modes};
-use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -104,7 +104,7 @@ pub(crate) fn start(plan: Plan) -> bool {
 }
 
 /// Whether [`in_library`] has made a store.
-static STARTED: Mutex<bool> = Mutex::new(false);
+static STARTED: Lock<bool> = Lock::new(false);
 
 /// Whether there is a store, with the interval that somebody named for it, be it none.
 #[cfg(feature = "server")]
@@ -199,6 +199,7 @@ pub(crate) fn in_child() {
 /// Notices forks by the C library's own hooks. (A child made otherwise is noticed by its wiped thread states, at its first allocation.)
 pub(crate) fn watch_forks() {
     fork::watch(|| {
+        reset_started();
         in_child();
         #[cfg(feature = "server")]
         {
@@ -206,6 +207,14 @@ pub(crate) fn watch_forks() {
             crate::resident::in_child();
         }
     });
+}
+
+#[allow(unsafe_code)]
+fn reset_started() {
+    // SAFETY: the fork hook runs on the child's only thread, which came from the host's call of fork.
+    let started = unsafe { STARTED.take_in_child() };
+    // A thread of the parent was at it: there is a store, or there will be none.
+    *STARTED.lock() = started.unwrap_or_else(|| region::header().is_some());
 }
 
 #[cfg(feature = "server")]

@@ -7,8 +7,7 @@
 //! In a child a descriptor is closed whose owner, a thread of the parent, does not exist there; only if it is still the socket that was listed.
 #![allow(unsafe_code)]
 
-use crate::forked;
-use parking_lot::Mutex;
+use crate::lock::Lock;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// A descriptor, and the number of its socket, which no other one has.
@@ -18,7 +17,7 @@ struct Socket {
     inode: u64,
 }
 
-static SOCKETS: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
+static SOCKETS: Lock<Vec<Socket>> = Lock::new(Vec::new());
 
 /// A socket that a child shall not keep, as long as this lives. (If it is closed before, its number tells it from the next one.)
 #[derive(Debug)]
@@ -50,7 +49,7 @@ fn inode(socket: BorrowedFd<'_>) -> Option<u64> {
 /// The process has one thread, which does not use this module at the moment.
 pub(super) unsafe fn close_in_child() {
     // SAFETY: the function's own contract.
-    let sockets = unsafe { forked::take(&SOCKETS) };
+    let sockets = unsafe { SOCKETS.take_in_child() };
     for socket in sockets.iter().flatten() {
         // SAFETY: whatever it is, it is only asked what it is.
         let found = unsafe { BorrowedFd::borrow_raw(socket.descriptor) };

@@ -1,6 +1,5 @@
 //! Servers that come and go leave nothing behind: no descriptor, no thread, no block, no byte.
 
-use parking_lot::Mutex;
 use profile_recorder::Server;
 use profile_recorder_tests::resident::get;
 use profile_recorder_tests::{output, scratch, text};
@@ -79,26 +78,12 @@ fn cycle(number: u32, socket: &Path) {
     server.stop();
 }
 
-/// The process's table of who waits for which lock grows with the threads that ever had to wait at a time, and chance would decide when that is.
-fn grow_tables_of_locks() {
-    let lock = Mutex::new(());
-    std::thread::scope(|scope| {
-        let held = lock.lock();
-        for _ in 0..16 {
-            scope.spawn(|| drop(lock.lock()));
-        }
-        std::thread::sleep(Duration::from_millis(200));
-        drop(held);
-    });
-}
-
 const SOCKET: &str = "CYCLES_SOCKET";
 
 #[test]
 #[ignore = "runs in a process of its own, started by the next test"]
 fn cycles() {
     let socket = std::env::var_os(SOCKET).expect("a socket");
-    grow_tables_of_locks();
     // What is kept for ever is there after some: the store, buffers that grew to their size.
     (0..1000).for_each(|number| cycle(number, Path::new(&socket)));
     let before = Held::now();
