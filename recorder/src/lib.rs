@@ -70,10 +70,10 @@ pub use record::{Profile, RecordError, RecordErrorKind, Recorder, Session};
 #[cfg(all(feature = "server", fuzzing))]
 #[doc(hidden)]
 pub use server::fuzzed;
-#[cfg(feature = "axum")]
-pub use server::router;
 #[cfg(feature = "server")]
 pub use server::{RouteAnswer, RouteRequest, Server, ServerBuilder, ServerInfo, StartError};
+#[cfg(feature = "axum")]
+pub use server::{router, router_with_page};
 #[cfg(feature = "server")]
 pub use session::Mode;
 #[cfg(feature = "server")]

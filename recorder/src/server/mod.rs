@@ -43,7 +43,7 @@ pub use builder::ServerBuilder;
 pub use error::StartError;
 pub use route::{RouteAnswer, RouteRequest};
 #[cfg(feature = "axum")]
-pub use router::router;
+pub use router::{router, router_with_page};
 
 /// A running server. It stops when this is dropped: what is being recorded is cut off, clients get a clear end, the socket's
 /// file goes.

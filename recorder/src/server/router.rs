@@ -27,6 +27,31 @@ use crate::session::SessionError;
 /// [`Server`](crate::Server) it answers only while the application's runtime does. Allocations are sampled from the call on, at 512 KiB or
 /// `PROFILE_RECORDER_ALLOC_INTERVAL`.
 pub fn router() -> Router {
+    some().with_state(service())
+}
+
+/// Everything that a [`Server`](crate::Server) answers, for the application's own axum server: the flame graph page at `/`, `/health` and `/metrics` beside the endpoints of [`router`]. Since the application has
+/// its own `/`, this is nested below a path, and the page is there:
+///
+/// ```
+/// # fn app() -> axum::Router {
+/// axum::Router::new().nest("/profiler", profile_recorder::router_with_page())
+/// # }
+/// ```
+///
+/// What [`router`] says of who may ask and of the application's runtime holds here as well; a browser sends the credentials (cookies, basic authentication) that it has for the application.
+pub fn router_with_page() -> Router {
+    let routes = ["/", "/page/info", "/page/convert", "/health", "/metrics"];
+    routes.iter().fold(some(), |router, path| router.route(path, any(answer))).with_state(service())
+}
+
+fn some() -> Router<Arc<Service>> {
+    let routes = ["/debug/pprof", "/debug/pprof/", "/debug/pprof/{name}", "/sample", "/samples", "/alloc/stats"];
+    routes.iter().fold(Router::new(), |router, path| router.route(path, any(answer)))
+}
+
+/// One for all routers of the process.
+fn service() -> Arc<Service> {
     static SERVICE: OnceLock<Arc<Service>> = OnceLock::new();
     let service = SERVICE.get_or_init(|| {
         let (config, mistakes) = crate::config::Config::from_env();
@@ -43,14 +68,7 @@ pub fn router() -> Router {
         let access = Access { token: None, tcp_host: None };
         Arc::new(Service::new(Arc::new(ThisProcess), access, "http://localhost".to_owned(), Offer::default(), stop))
     });
-    Router::new()
-        .route("/debug/pprof", any(answer))
-        .route("/debug/pprof/", any(answer))
-        .route("/debug/pprof/{name}", any(answer))
-        .route("/sample", any(answer))
-        .route("/samples", any(answer))
-        .route("/alloc/stats", any(answer))
-        .with_state(Arc::clone(service))
+    Arc::clone(service)
 }
 
 async fn answer(State(service): State<Arc<Service>>, request: Request) -> impl IntoResponse {

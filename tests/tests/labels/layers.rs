@@ -96,8 +96,10 @@ fn the_endpoints_are_mounted_in_an_axum_server() {
     recorder();
     let runtime = runtime();
     let address = runtime.block_on(async {
-        let app =
-            axum::Router::new().route("/", axum::routing::get(|| async { "mine" })).merge(profile_recorder::router());
+        let app = axum::Router::new()
+            .route("/", axum::routing::get(|| async { "mine" }))
+            .merge(profile_recorder::router())
+            .nest("/profiler", profile_recorder::router_with_page());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -124,4 +126,12 @@ fn the_endpoints_are_mounted_in_an_axum_server() {
     assert!(ask("GET /debug/pprof/profile?hz=0 HTTP/1.1").starts_with("HTTP/1.1 400"));
     assert!(ask("GET /alloc/stats HTTP/1.1").contains("bytes_asked"));
     assert!(ask("GET /nothing HTTP/1.1").starts_with("HTTP/1.1 404"));
+    let page = ask("GET /profiler HTTP/1.1");
+    assert!(page.to_lowercase().contains("<!doctype html>") && page.contains("content-security-policy"), "{page:.500}");
+    assert!(ask("GET /profiler/page/info HTTP/1.1").contains("modes"));
+    assert!(ask("GET /profiler/debug/pprof/allocs?format=collapsed HTTP/1.1").contains("boxes"));
+    assert!(ask("POST /profiler/page/convert?format=json HTTP/1.1").contains("cannot read this profile"));
+    assert!(ask("POST /profiler HTTP/1.1").starts_with("HTTP/1.1 200"));
+    assert!(ask("GET /profiler/health HTTP/1.1").ends_with("OK"));
+    assert!(ask("GET /health HTTP/1.1").starts_with("HTTP/1.1 404"), "that is the application's");
 }

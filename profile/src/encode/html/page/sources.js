@@ -4,11 +4,14 @@ const MOST_SOURCES = 12;
 /** The token that the process asks for. It is kept here alone: in no address, no cookie, no storage. */
 let token = null;
 
+/** The page's address as a folder: a server of the application may have it at `/profiler`, without the slash. */
+const folder = () => new URL(location.pathname.replace(/\/?$/, '/'), location.href);
+
 /** A request to the process that served the page. */
 async function ask(path, options = {}) {
   for (;;) {
     const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
-    const answer = await fetch(path, { ...options, headers, cache: 'no-store' });
+    const answer = await fetch(new URL(path, folder()), { ...options, headers, cache: 'no-store' });
     if (answer.status === 401) { token = await askToken(); continue; }
     if (!answer.ok) throw new Error((await answer.text()).trim().split('\n')[0] || `it answers ${answer.status}`);
     return answer;
