@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-mod bytes;
 mod collect;
 mod cycle;
 mod discover;
@@ -34,7 +33,6 @@ pub mod settings;
 mod sinks;
 mod stats;
 
-pub use bytes::parse_bytes;
 pub use error::{Error, reason};
 pub use push::{Push, push};
 pub use queue::Account;

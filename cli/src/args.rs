@@ -194,7 +194,7 @@ struct TypedRecord {
     #[arg(long, value_name = "N", value_parser = parse_hz, allow_hyphen_values = true)]
     hz: Option<u32>,
     /// Mean bytes between two sampled allocations, like 512KiB; 1 records every allocation [default: 1]
-    #[arg(long, value_name = "BYTES", value_parser = ::agent::parse_bytes, allow_hyphen_values = true)]
+    #[arg(long, value_name = "BYTES", value_parser = ::agent::settings::parse_size, allow_hyphen_values = true)]
     interval: Option<u64>,
     /// Record for so long, then write the profiles and let the command go on [default: until it ends]
     #[arg(long, value_name = "SECONDS", value_parser = parse_duration, allow_hyphen_values = true)]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod bytes;
 pub mod decode;
 mod dense;
 pub mod difference;
@@ -33,6 +34,7 @@ pub mod store;
 pub mod symbols;
 pub mod top;
 
+pub use bytes::{BYTES_ALLOWED, parse_bytes};
 pub use encode::{Growth, Options};
 pub use format::{Format, UnknownFormat};
 pub use frame::{AddressKey, AddressKind, Frame, Svma};

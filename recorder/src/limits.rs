@@ -42,12 +42,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, Allowed> {
 
 /// A number of bytes, with or without a unit: `1`, `512KiB`, `1 MB`.
 pub(crate) fn interval(text: &str) -> Result<NonZeroU64, Allowed> {
-    Some(text)
-        .filter(|text| text.trim() == *text)
-        .and_then(bytes)
-        .filter(|bytes| *bytes <= MAX_INTERVAL)
-        .and_then(NonZeroU64::new)
-        .ok_or(Allowed("a number of bytes from 1 to 1TiB (units: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB)"))
+    profile::parse_bytes(text).ok_or(Allowed(profile::BYTES_ALLOWED))
 }
 
 /// The nanoseconds of `10 ms`; units h, hr, min, s, ms, us, ns, and milliseconds without one.
@@ -73,23 +68,6 @@ pub(crate) fn time_interval(text: &str) -> Result<f64, Allowed> {
 pub(crate) fn hz_of_time_interval(nanos: f64) -> u32 {
     // In range by `time_interval`; the cast saturates.
     ((NANOS_PER_SECOND / nanos).round() as u32).clamp(1, MAX_HZ)
-}
-
-fn bytes(text: &str) -> Option<u64> {
-    let (number, unit) = split_unit(text);
-    let bytes_per_unit = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        _ => return None,
-    };
-    digits(number)?.checked_mul(bytes_per_unit)
 }
 
 fn split_unit(text: &str) -> (&str, &str) {
@@ -134,27 +112,6 @@ mod tests {
             ["", "0", "0.0", "-1", "3600.1", "1e3", "inf", "nan", "NaN", "1s", ".", "1.2.3", "9".repeat(400).as_str()]
         {
             assert!(seconds(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn intervals_take_units() {
-        let cases = [
-            ("1", 1),
-            ("524288", 524_288),
-            ("512KiB", 524_288),
-            ("512 kib", 524_288),
-            ("512K", 524_288),
-            ("1MB", 1_000_000),
-            ("1TiB", 1 << 40),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(interval(text).map(NonZeroU64::get), Ok(expected), "{text}");
-        }
-        for text in
-            ["", "0", "0KiB", "-1", "KiB", "1.5MiB", "2TiB", "18446744073709551616", "99999999TB", "1 apple", "off"]
-        {
-            assert!(interval(text).is_err(), "{text}");
         }
     }
 

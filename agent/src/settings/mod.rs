@@ -4,7 +4,7 @@ mod secret;
 mod sink;
 mod values;
 
-pub use values::parse_mode;
+pub use values::{parse_mode, parse_size};
 
 pub use secret::Secret;
 pub use sink::{Kind, SinkSettings};

@@ -25,7 +25,7 @@ fn size<E: Error>(written: Written) -> Result<u64, E> {
     match written {
         Written::Whole(bytes) => Ok(bytes),
         Written::Decimal(bytes) => Err(E::custom(format!("{bytes} is no number of bytes"))),
-        Written::Text(text) => crate::parse_bytes(&text).map_err(|why| E::custom(format!("'{text}': {why}"))),
+        Written::Text(text) => parse_size(&text).map_err(|why| E::custom(format!("'{text}': {why}"))),
     }
 }
 
@@ -43,6 +43,14 @@ pub(super) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
 
 pub(super) fn some_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     bytes(from).map(Some)
+}
+
+/// A number of bytes, as people write them.
+///
+/// # Errors
+/// If it is none from 1 to 1 TiB.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    profile::parse_bytes(text).map(u64::from).ok_or_else(|| format!("it must be {}", profile::BYTES_ALLOWED))
 }
 
 /// A mode of which there is a profile for each cycle.

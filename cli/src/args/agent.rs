@@ -48,7 +48,7 @@ pub(crate) struct Agent {
     #[arg(long = "mode", value_name = "MODE", value_delimiter = ',', value_parser = ::agent::settings::parse_mode)]
     modes: Vec<Mode>,
     /// Mean bytes between two sampled allocations [default: as each process was started with]
-    #[arg(long, value_name = "BYTES", value_parser = ::agent::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = ::agent::settings::parse_size)]
     alloc_interval: Option<u64>,
     /// Most of the machine's processor time that recording may take; the frequency is lowered to keep to it [default: 1]
     #[arg(long, value_name = "PERCENT")]
@@ -65,7 +65,7 @@ pub(crate) struct Agent {
     /// Do not tell applications apart by their commands
     #[arg(long)]
     disable_application_identifiers: bool,
-    /// Send profiles there: pyroscope=URL, otlp=URL or directory=PATH; can be given several times
+    /// Send profiles there: pyroscope=URL, otlp=URL, parca=URL or directory=PATH; can be given several times
     #[arg(long = "sink", value_name = "KIND=URL")]
     sinks: Vec<SinkSettings>,
     /// What everything that is sent is called [default: each process by its application]
@@ -146,7 +146,7 @@ pub(super) struct TypedPush {
     /// The profiles: .profrec, pprof, perf script, collapsed stacks, .col, DHAT, gzipped or not
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Send them there: pyroscope=URL, otlp=URL or directory=PATH; can be given several times
+    /// Send them there: pyroscope=URL, otlp=URL, parca=URL or directory=PATH; can be given several times
     #[arg(long = "sink", value_name = "KIND=URL")]
     sinks: Vec<SinkSettings>,
     /// Send them to the sinks of this TOML file too, with its tokens and certificates

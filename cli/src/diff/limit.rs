@@ -1,7 +1,7 @@
 //! How much more of a metric is allowed: `allocs=+0`, `bytes=+4KiB`, `allocs=+2%|+10`, `allocs=1000`.
 
 use super::metric;
-use ::agent::parse_bytes;
+use profile::parse_bytes;
 use std::fmt;
 use std::str::FromStr;
 
@@ -86,7 +86,7 @@ fn number(text: &str) -> Option<i64> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok();
     }
-    parse_bytes(text).ok().and_then(|bytes| i64::try_from(bytes).ok())
+    parse_bytes(text).and_then(|bytes| i64::try_from(bytes.get()).ok())
 }
 
 #[cfg(test)]
