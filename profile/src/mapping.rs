@@ -36,6 +36,13 @@ impl Mapping {
         Svma(avma.wrapping_sub(self.bias))
     }
 
+    /// Moves the mapping to where the file wants to lie: the addresses in the process become those in the file.
+    pub const fn normalize(&mut self) {
+        self.start = self.start.wrapping_sub(self.bias);
+        self.end = self.end.wrapping_sub(self.bias);
+        self.bias = 0;
+    }
+
     /// The address in the process of an address in the file.
     pub const fn to_avma(&self, svma: Svma) -> u64 {
         svma.0.wrapping_add(self.bias)

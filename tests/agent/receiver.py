@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""An engine that takes profiles by push.v1 and OTLP: receiver.py FILE [--port N] [--flaky] [--tls CERTIFICATE KEY]
+"""An engine that takes profiles by push.v1, OTLP and Parca's WriteRaw: receiver.py FILE [--port N] [--flaky] [--tls CERTIFICATE KEY]
 
-Prints its port. Each profile that it takes is a line of JSON in FILE, decoded with Google's protobuf and OpenTelemetry's own messages, not with anything of ours. With --flaky most
+Prints its port. Each profile that it takes is a line of JSON in FILE, decoded with Google's protobuf, OpenTelemetry's own messages and Parca's own client, not with anything of ours. With --flaky most
 requests end badly: the connection is cut before the request was read or in the middle of it, the answer is 429 or 500, or never comes, though the profile may have been taken. It
 is a proxy too: CONNECT requests are passed on and noted.
 """
 import argparse
+import base64
 import gzip
 import http.server
 import itertools
 import json
+import os
 import select
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import time
 
@@ -91,7 +94,8 @@ def pprof(data):
     functions = {function.id: function for function in profile.function}
     mappings = {mapping.id: mapping for mapping in profile.mapping}
     for location in profile.location:
-        assert location.mapping_id == 0 or location.mapping_id in mappings
+        mapping = mappings.get(location.mapping_id)
+        assert location.mapping_id == 0 or mapping.memory_start <= location.address < mapping.memory_limit
     stacks = []
     for sample in profile.sample:
         names = [text[functions[line.function_id].name] for location in sample.location_id for line in locations[location].line]
@@ -102,6 +106,7 @@ def pprof(data):
         "totals": [sum(sample.value[column] for sample in profile.sample) for column in range(len(profile.sample_type))],
         "time": profile.time_nanos, "duration": profile.duration_nanos, "period": profile.period,
         "build_ids": [text[mapping.build_id] for mapping in profile.mapping], "samples": stacks,
+        "addresses": [location.address for location in profile.location],
     }
 
 
@@ -135,7 +140,22 @@ def otlp(data):
                 }
 
 
-ROUTES = {"/push.v1.PusherService/Push": ("application/proto", push), "/v1development/profiles": ("application/x-protobuf", otlp)}
+def parca(data):
+    readers = os.environ["READERS"]
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parca.mjs")
+    read = subprocess.run([f"{readers}/node/bin/node", script, readers], input=data, capture_output=True)
+    assert read.returncode == 0, read.stderr.decode()
+    request = json.loads(read.stdout)
+    for series in request["series"]:
+        for profile in series["profiles"]:
+            yield {"labels": series["labels"], "normalized": request["normalized"], "profile": pprof(base64.b64decode(profile))}
+
+
+ROUTES = {
+    "/push.v1.PusherService/Push": ("application/proto", push),
+    "/v1development/profiles": ("application/x-protobuf", otlp),
+    "/api/profiles/writeraw": ("application/json", parca),
+}
 taken = threading.Lock()
 # What happens to one request after the other.
 mishaps = itertools.cycle(["429", "taken, cut", "ok", "500", "cut in the body", "ok", "hang", "cut at once", "ok", "taken, hang", "503", "ok"])

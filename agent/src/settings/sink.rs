@@ -16,19 +16,22 @@ pub enum Kind {
     Pyroscope,
     /// Whoever speaks OTLP over HTTP: the OpenTelemetry collector.
     Otlp,
+    /// Parca, by `WriteRaw`.
+    Parca,
     /// A directory of pprof files.
     Directory,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Pyroscope, Self::Otlp, Self::Directory];
+    pub const ALL: [Self; 4] = [Self::Pyroscope, Self::Otlp, Self::Parca, Self::Directory];
 
     /// Its name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pyroscope => "pyroscope",
             Self::Otlp => "otlp",
+            Self::Parca => "parca",
             Self::Directory => "directory",
         }
     }

@@ -1,6 +1,5 @@
 //! One request to an engine, and what its answer means for the queue.
 
-use super::{otlp, pyroscope};
 use crate::Error;
 use crate::queue::Settled;
 use crate::settings::{Secret, SinkSettings};
@@ -14,13 +13,19 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Most of an answer that is read.
 const MOST_ANSWER: u64 = 64 << 10;
 
-/// What a request carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// `push.v1`.
-    Push,
-    /// OTLP.
-    Otlp,
+/// How an engine wants to be spoken to.
+#[derive(Debug)]
+pub(super) struct Protocol {
+    /// Where it listens, below the sink's URL.
+    pub(super) path: &'static str,
+    /// Of a request's body.
+    pub(super) media_type: &'static str,
+    /// Of a request's body.
+    pub(super) encoding: Option<&'static str>,
+    /// The engine's own words in an answer that is no success.
+    pub(super) message: fn(&[u8]) -> Option<String>,
+    /// Why an engine took nothing though it answers that it did.
+    pub(super) rejected: fn(&[u8]) -> Option<String>,
 }
 
 /// What came of one request.
@@ -36,6 +41,7 @@ pub(super) struct Outcome {
 
 /// A way to one engine. It holds the secrets, so nothing prints it.
 pub(super) struct Client {
+    protocol: &'static Protocol,
     agent: Agent,
     url: String,
     headers: Vec<(&'static str, String)>,
@@ -48,8 +54,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A way to `path` below the sink's URL.
-    pub(super) fn new(settings: &SinkSettings, path: &str) -> Result<Self, Error> {
+    /// A way to the engine at the sink's URL.
+    pub(super) fn new(settings: &SinkSettings, protocol: &'static Protocol) -> Result<Self, Error> {
         let wrong = |what: String| Error::failure(format!("sink '{}': {what}", settings.name));
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
@@ -78,25 +84,23 @@ impl Client {
         if headers.iter().any(|(_, value)| header::HeaderValue::from_str(value).is_err()) {
             return Err(wrong("tenant, user name or token cannot be part of a header".to_owned()));
         }
-        let url = format!("{}{path}", settings.url.trim_end_matches('/'));
-        Ok(Self { agent: config.build().into(), url, headers })
+        let url = format!("{}{}", settings.url.trim_end_matches('/'), protocol.path);
+        Ok(Self { protocol, agent: config.build().into(), url, headers })
     }
 
     /// Sends a body, and waits for the answer.
-    pub(super) fn send(&self, what: What, body: &[u8]) -> Outcome {
-        let media_type = match what {
-            What::Push => "application/proto",
-            What::Otlp => "application/x-protobuf",
-        };
-        let mut request =
-            self.agent.post(&self.url).header("Content-Type", media_type).header("Content-Encoding", "gzip");
+    pub(super) fn send(&self, body: &[u8]) -> Outcome {
+        let mut request = self.agent.post(&self.url).header("Content-Type", self.protocol.media_type);
+        if let Some(encoding) = self.protocol.encoding {
+            request = request.header("Content-Encoding", encoding);
+        }
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
         match request.send(body) {
             Ok(mut response) => {
                 let text = response.body_mut().with_config().limit(MOST_ANSWER).read_to_vec().unwrap_or_default();
-                outcome(what, &response, &text)
+                outcome(self.protocol, &response, &text)
             }
             Err(e) => Outcome { settled: unanswered(&e), why: e.to_string(), wait: None },
         }
@@ -148,11 +152,12 @@ fn unanswered(error: &ureq::Error) -> Settled {
     }
 }
 
-fn outcome(what: What, response: &Response<Body>, body: &[u8]) -> Outcome {
+fn outcome(protocol: &Protocol, response: &Response<Body>, body: &[u8]) -> Outcome {
     let status = response.status();
     let wait = response.headers().get(header::RETRY_AFTER).and_then(|value| wait(value.to_str().ok()?));
-    let rejected = if what == What::Otlp && status.is_success() { otlp::rejected(body) } else { None };
-    if let Some(why) = rejected {
+    if status.is_success()
+        && let Some(why) = (protocol.rejected)(body)
+    {
         return Outcome { settled: Settled::GivenUp("refused by the engine"), why, wait: None };
     }
     let settled = match status.as_u16() {
@@ -162,17 +167,13 @@ fn outcome(what: What, response: &Response<Body>, body: &[u8]) -> Outcome {
         // Whoever sets it right (a token, an address, a limit) finds the profiles waiting.
         _ => Settled::Kept,
     };
-    let why = if settled == Settled::Sent { String::new() } else { format!("{status}: {}", said(what, body)) };
+    let why = if settled == Settled::Sent { String::new() } else { format!("{status}: {}", said(protocol, body)) };
     Outcome { settled, why, wait }
 }
 
 /// The first line of an engine's own words.
-fn said(what: What, body: &[u8]) -> String {
-    let text = match what {
-        What::Push => pyroscope::message(body),
-        What::Otlp => None,
-    };
-    let text = text.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
+fn said(protocol: &Protocol, body: &[u8]) -> String {
+    let text = (protocol.message)(body).unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
     line.chars().filter(|c| !c.is_control()).take(300).collect()
 }
@@ -203,7 +204,7 @@ mod tests {
     fn nothing_prints_a_secret() {
         let mut settings: SinkSettings = "pyroscope=http://127.0.0.1:1".parse().unwrap();
         settings.token = Some(Secret::from("hunter2".to_owned()));
-        let client = Client::new(&settings, "/x").unwrap();
+        let client = Client::new(&settings, &crate::sinks::pyroscope::PROTOCOL).unwrap();
         assert!(!format!("{client:?} {settings:?}").contains("hunter2"));
         assert_eq!(client.headers, [("Authorization", "Bearer hunter2".to_owned())]);
     }

@@ -4,6 +4,7 @@ mod directory;
 mod http;
 mod otlp;
 mod otlp_messages;
+mod parca;
 mod payload;
 mod pyroscope;
 mod worker;
@@ -32,7 +33,7 @@ pub(crate) struct Sink {
 /// How an item reaches its place.
 #[derive(Debug)]
 enum Way {
-    Http { client: Client, what: http::What },
+    Http(Client),
     Directory(directory::Writer),
 }
 
@@ -62,8 +63,9 @@ impl Sink {
     fn way(settings: &SinkSettings) -> Result<Way, Error> {
         Ok(match settings.kind {
             Kind::Directory => Way::Directory(directory::Writer::new(&settings.url)),
-            Kind::Pyroscope => Way::Http { client: Client::new(settings, pyroscope::PATH)?, what: http::What::Push },
-            Kind::Otlp => Way::Http { client: Client::new(settings, otlp::PATH)?, what: http::What::Otlp },
+            Kind::Pyroscope => Way::Http(Client::new(settings, &pyroscope::PROTOCOL)?),
+            Kind::Otlp => Way::Http(Client::new(settings, &otlp::PROTOCOL)?),
+            Kind::Parca => Way::Http(Client::new(settings, &parca::PROTOCOL)?),
         })
     }
 
@@ -84,6 +86,7 @@ impl Sink {
         let body = match self.settings.kind {
             Kind::Pyroscope => pyroscope::body(&profile, symbols, &origin),
             Kind::Otlp => Ok(otlp::body(&profile, symbols, &origin)),
+            Kind::Parca => parca::body(profile, symbols, &origin),
             Kind::Directory => directory::body(&profile, symbols, &origin),
         };
         match body {

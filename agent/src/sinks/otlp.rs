@@ -3,6 +3,7 @@
 //! A profile of ours becomes one of theirs for each sample type. Addresses are those of the process, as OTLP wants them, beside the mapping
 //! with its build id; where names are known, they are there too.
 
+use super::http::Protocol;
 use super::otlp_messages::*;
 use super::payload::Origin;
 use flate2::Compression;
@@ -13,8 +14,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::Write;
 
-/// Where it listens.
-pub(super) const PATH: &str = "/v1development/profiles";
+pub(super) const PROTOCOL: Protocol = Protocol {
+    path: "/v1development/profiles",
+    media_type: "application/x-protobuf",
+    encoding: Some("gzip"),
+    message: |_| None,
+    rejected,
+};
 
 /// The body of the request.
 pub(super) fn body(profile: &profile::Profile, symbols: &Symbols, origin: &Origin) -> Vec<u8> {
@@ -25,7 +31,7 @@ pub(super) fn body(profile: &profile::Profile, symbols: &Symbols, origin: &Origi
 }
 
 /// Why the engine did not take everything, if it says so in spite of its success.
-pub(super) fn rejected(body: &[u8]) -> Option<String> {
+fn rejected(body: &[u8]) -> Option<String> {
     let partial = ExportResponse::decode(body).ok()?.partial_success?;
     (partial.rejected_profiles > 0)
         .then(|| format!("{} profiles were rejected: {}", partial.rejected_profiles, partial.error_message))

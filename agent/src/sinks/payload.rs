@@ -4,6 +4,7 @@ use crate::settings::Labels;
 use profile::Mode;
 use profile::{Frame, Profile, Sample, Stacks};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// Name of the frame below which samples stand that were too many for the engine.
 const TOO_MANY: &str = "[smaller samples, added up]";
@@ -34,6 +35,40 @@ impl Origin {
 /// A random id (UUID version 4), by which an engine can tell what it was sent twice.
 pub(super) fn id() -> std::io::Result<String> {
     std::fs::read_to_string("/proc/sys/kernel/random/uuid").map(|id| id.trim_end().to_owned())
+}
+
+/// Labels by which an engine of Prometheus's kind makes a series of a profile: `__name__`, which says what it is, `service_name`, an engine's own, and as many of the others as there is room for.
+pub(super) fn series_labels(
+    profile: &Profile,
+    origin: &Origin,
+    own: &[(&str, &str)],
+    most: usize,
+) -> BTreeMap<String, String> {
+    let known = [("__name__", series_name(profile)), ("service_name", origin.service.as_str())];
+    let own = known.iter().chain(own).map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    let own: BTreeMap<String, String> = own.collect();
+    let room = most.saturating_sub(own.len());
+    let mut all: BTreeMap<String, String> =
+        origin.labels.iter().take(room).map(|(name, value)| (label_name(name), value.clone())).collect();
+    all.extend(own);
+    all
+}
+
+/// Names of labels are those of Prometheus.
+fn label_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    let name: String = name.chars().map(plain).collect();
+    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
+}
+
+fn series_name(profile: &Profile) -> &'static str {
+    match profile.sample_types.last() {
+        Some(kind) if kind.is_memory() => "memory",
+        Some(kind) if kind.kind == "wall" => "wall",
+        Some(kind) if kind.kind == "off_cpu" => "off_cpu",
+        Some(kind) if kind.kind == "threads" => "goroutines",
+        _ => "process_cpu",
+    }
 }
 
 /// The profile without what engines would make series of (threads, system calls), and with at most so many samples.

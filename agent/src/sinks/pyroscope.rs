@@ -3,16 +3,21 @@
 //! A profile becomes a series by its labels, of which `__name__` says what it is: `process_cpu`, `wall`, `off_cpu` or `memory`. Allocations of a cycle are a
 //! difference already, and `__delta__="false"` keeps the engine from taking another one.
 
-use super::payload::{Origin, id};
+use super::http::Protocol;
+use super::payload::{Origin, id, series_labels};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use profile::{Format, Options, Profile, Symbols};
 use prost::Message;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Where it listens.
-pub(super) const PATH: &str = "/push.v1.PusherService/Push";
+pub(super) const PROTOCOL: Protocol = Protocol {
+    path: "/push.v1.PusherService/Push",
+    media_type: "application/proto",
+    encoding: Some("gzip"),
+    message,
+    rejected: |_| None,
+};
 /// Most labels that the engine takes of a series unless it is told.
 const MOST_LABELS: usize = 30;
 
@@ -60,35 +65,12 @@ pub(super) fn body(profile: &Profile, symbols: &Symbols, origin: &Origin) -> io:
 }
 
 fn labels(profile: &Profile, origin: &Origin) -> Vec<LabelPair> {
-    let own = [("__name__", name(profile)), ("__delta__", "false"), ("service_name", origin.service.as_str())];
-    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let own: BTreeMap<String, String> = own.collect();
-    let room = MOST_LABELS - own.len();
-    let mut all: BTreeMap<String, String> =
-        origin.labels.iter().take(room).map(|(name, value)| (label_name(name), value.clone())).collect();
-    all.extend(own);
-    all.into_iter().map(|(name, value)| LabelPair { name, value }).collect()
-}
-
-/// Names of labels are those of Prometheus.
-fn label_name(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
-    let name: String = name.chars().map(plain).collect();
-    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
-}
-
-fn name(profile: &Profile) -> &'static str {
-    match profile.sample_types.last() {
-        Some(kind) if kind.is_memory() => "memory",
-        Some(kind) if kind.kind == "wall" => "wall",
-        Some(kind) if kind.kind == "off_cpu" => "off_cpu",
-        Some(kind) if kind.kind == "threads" => "goroutines",
-        _ => "process_cpu",
-    }
+    let labels = series_labels(profile, origin, &[("__delta__", "false")], MOST_LABELS);
+    labels.into_iter().map(|(name, value)| LabelPair { name, value }).collect()
 }
 
 /// What an answer of the engine says: `{"code": "...", "message": "..."}`.
-pub(super) fn message(body: &[u8]) -> Option<String> {
+fn message(body: &[u8]) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
     Some(format!("{}: {}", answer.get("code")?.as_str()?, answer.get("message")?.as_str()?))
 }

@@ -62,7 +62,7 @@ impl Worker {
 
     fn send(&self, body: &[u8]) -> Outcome {
         match &self.way {
-            Way::Http { client, what } => client.send(*what, body),
+            Way::Http(client) => client.send(body),
             Way::Directory(writer) => match writer.write(body) {
                 Ok(()) => Outcome { settled: Settled::Sent, why: String::new(), wait: None },
                 Err(why) => Outcome { settled: Settled::Kept, why, wait: None },

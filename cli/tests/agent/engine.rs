@@ -1,4 +1,4 @@
-//! An engine that decodes what it is sent with Google's protobuf and OpenTelemetry's own messages.
+//! An engine that decodes what it is sent with Google's protobuf, OpenTelemetry's own messages and Parca's own client.
 
 use crate::fleet::script;
 use crate::support::Place;
@@ -20,7 +20,7 @@ impl Engine {
         let file = place.path(file);
         let mut command = Command::new("python3");
         command.arg(script("receiver.py")).arg(&file).args(["--port", &port.to_string()]).args(arguments);
-        command.env("PYTHONPATH", readers().join("python"));
+        command.env("PYTHONPATH", readers().join("python")).env("READERS", readers());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("apt-get install python3");
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -77,6 +77,27 @@ fn opentelemetry_gets_a_profile_for_each_sample_type() {
 }
 
 #[test]
+fn parca_gets_normalized_addresses_in_the_form_that_its_own_client_reads() {
+    let place = Place::new();
+    let _fleet = Fleet::start(&place, 1);
+    let engine = Engine::start(&place, "taken", 0, &[]);
+    let ran = run(&mut agent(&place, &["-d", "1", "--sink", &engine.sink("parca"), "--label", "env=prod"]));
+    ran.assert_code(0);
+    assert!(ran.stderr.contains("parca: 1 sent, 0 kept"), "{}", ran.stderr);
+    let taken = engine.taken();
+    let [entry] = &taken[..] else { panic!("{taken:?}") };
+    let (labels, profile) = (&entry["labels"], &entry["profile"]);
+    for (name, value) in [("__name__", "process_cpu"), ("service_name", "recorders"), ("env", "prod")] {
+        assert_eq!(labels[name], value, "{labels}");
+    }
+    assert_eq!((&entry["normalized"], &profile["totals"]), (&json!(true), &json!([SAMPLES, CPU_NS])));
+    assert_eq!((&profile["build_ids"], &profile["duration"]), (&json!(["abcd"]), &json!(1_000_000_000)));
+    let mut addresses: Vec<u64> = serde_json::from_value(profile["addresses"].clone()).unwrap();
+    addresses.sort_unstable();
+    assert_eq!(addresses, [0x10, 0x20, 0x30], "those of the file, wherever it was mapped");
+}
+
+#[test]
 fn files_of_any_format_are_pushed_with_their_times() {
     let place = Place::new();
     let engine = Engine::start(&place, "taken", 0, &[]);
