@@ -1,50 +1,118 @@
 //! The locks of the control plane: never taken below an allocation or in a handler.
 //!
-//! A child after fork finds them as the threads of its parent left them, and none of those threads exists there. The standard library's mutex is one word without a list of who waits (on Linux), so it
-//! can be begun anew. A lock with a queue cannot: to free it is to hand it over to the thread that waits longest, which is not there to take it.
+//! A child after fork finds them as the threads of its parent left them, and none of those threads exists there. So a lock is one word that the kernel waits at (the mutex of "Futexes Are Tricky", Ulrich Drepper,
+//! 2011, section 5), and can be begun anew. One with a queue cannot: to free it may be to hand it over to the thread that waits longest, which is not there to take it. The standard library's is one word
+//! too, but asks a thread-local whether a panic is under way, and the fork hook may not reach for one.
 //!
 //! # Safety
 //!
-//! In the child a lock is written over; nobody holds it or waits for it there.
+//! The content is used by whoever changed the word from free to held, until it is free again; in a child, before there is a second thread, by the fork hook.
 #![allow(unsafe_code)]
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and a thread may wait for it.
+const AWAITED: u32 = 2;
 
 /// A mutex that does not mind that its holder panicked.
 #[derive(Debug, Default)]
-pub(crate) struct Lock<T>(Mutex<T>);
+pub(crate) struct Lock<T> {
+    state: AtomicU32,
+    content: UnsafeCell<T>,
+}
+
+// SAFETY: one thread at a time uses the content, and may take it away.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// The content, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
     pub(crate) const fn new(content: T) -> Self {
-        Self(Mutex::new(content))
+        Self { state: AtomicU32::new(FREE), content: UnsafeCell::new(content) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(content) => Some(content),
-            Err(TryLockError::Poisoned(content)) => Some(content.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
+                self.futex(libc::FUTEX_WAIT, AWAITED);
+            }
         }
+        Held(self)
     }
 
-    /// Begins the lock anew in a child after fork, and takes what it guarded; `None` if a thread of the parent was at it, and it may be half written. Whoever takes it forgets it: a fork hook
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
+        let taken = self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| Held(self))
+    }
+
+    /// Begins the lock anew in a child after fork, with this content; the old one, or `None` if a thread of the parent was at it and it may be half written. Whoever gets it forgets it: a fork hook
     /// gives no memory back.
     ///
     /// # Safety
     /// The process has one thread, which does not hold the lock.
+    pub(crate) unsafe fn begin_anew(&self, content: T) -> Option<T> {
+        // SAFETY: nobody else is here.
+        let old = unsafe { self.content.get().replace(content) };
+        if self.state.swap(FREE, Ordering::Relaxed) == FREE {
+            return Some(old);
+        }
+        std::mem::forget(old);
+        None
+    }
+
+    /// The same with an empty content.
+    ///
+    /// # Safety
+    /// As [`Self::begin_anew`].
     pub(crate) unsafe fn take_in_child(&self) -> Option<T>
     where
         T: Default,
     {
-        let content = self.try_lock().map(|mut content| std::mem::take(&mut *content));
-        let lock = (&raw const self.0).cast_mut();
-        // SAFETY: no other thread exists, and this one has no guard any more. All of a mutex is inside cells, so a shared reference allows the write. What is written over is empty, or nobody's to drop.
-        unsafe { lock.write(Mutex::new(T::default())) };
-        content
+        // SAFETY: the function's own contract.
+        unsafe { self.begin_anew(T::default()) }
+    }
+
+    fn futex(&self, operation: i32, value: u32) {
+        // SAFETY: the word lives through the call; whatever the kernel answers, the word is looked at again.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                &raw const self.state,
+                operation | libc::FUTEX_PRIVATE_FLAG,
+                value,
+                std::ptr::null::<libc::timespec>(),
+            );
+        }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        if self.0.state.swap(FREE, Ordering::Release) == AWAITED {
+            self.0.futex(libc::FUTEX_WAKE, 1);
+        }
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.content.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held, and the guard is used by one at a time.
+        unsafe { &mut *self.0.content.get() }
     }
 }
 
@@ -102,5 +170,22 @@ mod tests {
         assert!(ended.join().is_err());
         assert_eq!(*lock.lock(), 3);
         assert_eq!(lock.try_lock().map(|content| *content), Some(3));
+    }
+
+    #[test]
+    fn one_thread_at_a_time_holds_it() {
+        let lock = Lock::new(0_u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let mut content = lock.lock();
+                        let before = std::hint::black_box(*content);
+                        *content = before + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 80_000);
     }
 }

@@ -198,8 +198,10 @@ pub fn label_leave(before: u64) {
 /// As the C function.
 #[allow(unsafe_code)]
 pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction, real: Sigaction) -> i32 {
+    // A constructor that runs before ours may call this.
+    handler::set_real_sigaction(real);
     // SAFETY: as the caller promises.
-    unsafe { handler::foreign_sigaction(signal, new, old, real) }
+    unsafe { handler::foreign_sigaction(signal, new, old) }
 }
 
 /// Whether there is an agent that may send ticks at any time.

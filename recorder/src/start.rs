@@ -211,10 +211,13 @@ pub(crate) fn watch_forks() {
 
 #[allow(unsafe_code)]
 fn reset_started() {
+    // What it is if a thread of the parent was at it: there is a store, or there will be none.
+    let there_is = region::header().is_some();
     // SAFETY: the fork hook runs on the child's only thread, which came from the host's call of fork.
-    let started = unsafe { STARTED.take_in_child() };
-    // A thread of the parent was at it: there is a store, or there will be none.
-    *STARTED.lock() = started.unwrap_or_else(|| region::header().is_some());
+    if let Some(started) = unsafe { STARTED.begin_anew(there_is) } {
+        // SAFETY: as above.
+        unsafe { STARTED.begin_anew(started) };
+    }
 }
 
 #[cfg(feature = "server")]

@@ -127,7 +127,7 @@ const SYNCHRONOUS: [libc::c_int; 6] =
 /// Whether our handler is there; the kernel keeps it from then on.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-pub(crate) type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
 
 /// Says which `sigaction` is the C library's own.
 pub(crate) fn set_real_sigaction(function: SigactionFunction) {
@@ -144,26 +144,21 @@ fn real_sigaction() -> SigactionFunction {
 }
 
 /// What the application means by `sigaction` for our signal: its handler is kept and called for signals that are not ours; the kernel keeps ours.
-/// As long as it has none, and for every other signal, `real`, the C library's function, does it.
+/// As long as it has none, and for every other signal, the C library's own function does it.
 ///
 /// # Safety
 /// The pointers are null or valid, as for `sigaction`.
-pub(crate) unsafe fn foreign_sigaction(
-    signal: i32,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-    real: SigactionFunction,
-) -> i32 {
+pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
     if signal != SIGNAL {
         // SAFETY: as the caller promises.
-        return unsafe { real(signal, new, old) };
+        return unsafe { real_sigaction()(signal, new, old) };
     }
     if !INSTALLED.load(Ordering::Acquire) {
         // Ours may not come between the question and the answer: the application's would then take its place.
         let _action = Action::hold();
         if !INSTALLED.load(Ordering::Acquire) {
             // SAFETY: as the caller promises.
-            return unsafe { real(signal, new, old) };
+            return unsafe { real_sigaction()(signal, new, old) };
         }
     }
     let before = foreign::get();
