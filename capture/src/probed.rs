@@ -120,6 +120,12 @@ impl Source for Copied {
     }
 }
 
+impl Memory for Copied {
+    fn read(&mut self, address: u64) -> Option<u64> {
+        Source::read(self, address).map(u64::from_ne_bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,23 +139,23 @@ mod tests {
         let mut probed = Probed::new();
         let mut copied = Copied::new();
         assert_eq!(Source::read::<4>(&mut probed, start + PAGE - 2), Some([1, 2, 3, 4]));
-        assert_eq!(copied.read(start + PAGE - 2), Some([1, 2, 3, 4]));
-        assert_eq!(copied.read(start + PAGE - 1), Some([2, 3]));
-        assert_eq!(copied.read(start), Some([0]));
-        assert_eq!(copied.read(start + PAGE - 2), Some([1, 2]));
-        assert_eq!(copied.read(start + 2 * PAGE - 1), Some([0]));
+        assert_eq!(Source::read(&mut copied, start + PAGE - 2), Some([1, 2, 3, 4]));
+        assert_eq!(Source::read(&mut copied, start + PAGE - 1), Some([2, 3]));
+        assert_eq!(Source::read(&mut copied, start), Some([0]));
+        assert_eq!(Source::read(&mut copied, start + PAGE - 2), Some([1, 2]));
+        assert_eq!(Source::read(&mut copied, start + 2 * PAGE - 1), Some([0]));
         // Closed, not unmapped: another thread's memory could come to lie there.
         // SAFETY: the mapping is ours, and nobody reads it directly from here on.
         unsafe { syscall::protect(start, mapping.length(), 0) }.unwrap();
         let mut probed = Probed::new();
         assert_eq!(Source::read::<4>(&mut probed, start + PAGE - 2), None);
         // The piece that was copied is kept, the page is not asked for again.
-        assert_eq!(copied.read(start + 2 * PAGE - 1), Some([0]));
-        assert_eq!(copied.read::<4>(start + PAGE - 2), None);
-        assert_eq!(copied.read::<1>(start), None);
+        assert_eq!(Source::read(&mut copied, start + 2 * PAGE - 1), Some([0]));
+        assert_eq!(Source::read::<4>(&mut copied, start + PAGE - 2), None);
+        assert_eq!(Source::read::<1>(&mut copied, start), None);
         for nonsense in [0, 1, u64::MAX, u64::MAX - 8, 1 << 47, 0x8000_0000_0000_0000] {
             assert_eq!(Memory::read(&mut probed, nonsense), None);
-            assert_eq!(copied.read::<8>(nonsense), None);
+            assert_eq!(Source::read::<8>(&mut copied, nonsense), None);
         }
     }
 }

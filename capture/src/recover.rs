@@ -69,7 +69,7 @@ pub(crate) fn caller<C: Context>(
 }
 
 fn step<C: Context>(at: &All, memory: &mut impl Memory) -> Option<All> {
-    match step_described(at, memory) {
+    match step_described::<C>(at, memory) {
         Some(result) => result,
         None => step_by_rule::<C>(at, memory),
     }
@@ -78,9 +78,9 @@ fn step<C: Context>(at: &All, memory: &mut impl Memory) -> Option<All> {
 /// By what the frame information says about all registers; `None` if it says nothing. Not inlined, like the one below: what they need on the stack is much, and shall be gone
 /// when the walk goes on.
 #[inline(never)]
-fn step_described(at: &All, memory: &mut impl Memory) -> Option<Option<All>> {
+fn step_described<C: Context>(at: &All, memory: &mut impl Memory) -> Option<Option<All>> {
     let Found::Module(module) = modules::find(at.address.for_lookup()) else { return None };
-    let (rules, signal) = modules::all_rules(module, at.address.for_lookup())?;
+    let (rules, signal) = modules::all_rules::<C>(module, at.address.for_lookup())?;
     Some(at.step::<Registers>(&rules, signal, memory).ok().flatten())
 }
 

@@ -8,11 +8,12 @@
 
 use crate::mapping::Mapping;
 use crate::modules::{self, Found, Gap, InFile, Lookup};
-use crate::probed::Probed;
+use crate::probed::{Copied, Probed};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use layout::ModuleIndex;
 use unwind::arch::{rule_from_code, rule_without_frame};
-use unwind::{FrameAddress, Rule};
+use unwind::cfi::Source;
+use unwind::{FrameAddress, Memory, Rule};
 
 const SLOTS_LOG2: u32 = 16;
 const SLOTS: usize = 1 << SLOTS_LOG2;
@@ -30,6 +31,8 @@ static NOWHERE: [[AtomicU64; 64]; 2] = [const { [const { AtomicU64::new(0) }; 64
 pub trait Context: Copy {
     /// May read the list of mappings, open files and build tables.
     const MAY_BUILD: bool;
+    /// How frame information and code are read.
+    type Code: Source + Memory + Default;
 }
 
 /// In a signal handler: only what is there.
@@ -40,12 +43,23 @@ pub struct InHandler;
 #[derive(Clone, Copy, Debug)]
 pub struct InHook;
 
+/// On a thread of the recorder, for the stack of another: that thread goes on meanwhile, and nothing keeps the objects in memory that its stack led to.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside;
+
 impl Context for InHandler {
     const MAY_BUILD: bool = false;
+    type Code = Probed;
 }
 
 impl Context for InHook {
     const MAY_BUILD: bool = true;
+    type Code = Probed;
+}
+
+impl Context for Outside {
+    const MAY_BUILD: bool = true;
+    type Code = Copied;
 }
 
 /// What is known of a code address.
@@ -111,8 +125,8 @@ fn resolve_slow<C: Context>(at: FrameAddress) -> Resolved {
             }
             Found::Anonymous => {
                 // Code of a JIT compiler keeps a chain of frame pointers, or is one of the shapes that are known.
-                let rule =
-                    rule_from_code(at, &mut Probed::new()).or_else(|| rule_without_frame(at, &mut Probed::new()));
+                let rule = rule_from_code(at, &mut C::Code::default())
+                    .or_else(|| rule_without_frame(at, &mut C::Code::default()));
                 // Not remembered: other code may be made in its place without a word to anybody.
                 return Resolved { rule: rule.unwrap_or(Rule::NONE), module: ModuleIndex::NONE };
             }
@@ -150,7 +164,7 @@ fn rule_in_module<C: Context>(module: ModuleIndex, at: FrameAddress) -> (Rule, b
         Lookup::Gap(gap) => gap,
     };
     // Linkers describe neither every procedure linkage table nor the first instructions of a program.
-    if let Some(rule) = rule_from_code(at, &mut Probed::new()) {
+    if let Some(rule) = rule_from_code(at, &mut C::Code::default()) {
         return (rule, true);
     }
     // No call ends before the first byte of a function that follows a gap: the address was put there, as the root of a coroutine.
@@ -161,7 +175,7 @@ fn rule_in_module<C: Context>(module: ModuleIndex, at: FrameAddress) -> (Rule, b
         return (rule, true);
     }
     let silent = match gap {
-        Gap::Generated => rule_without_frame(at, &mut Probed::new()).unwrap_or(Rule::NONE),
+        Gap::Generated => rule_without_frame(at, &mut C::Code::default()).unwrap_or(Rule::NONE),
         Gap::Small => Rule::NO_TABLE,
     };
     match modules::lookup_in_file::<C>(module, at.for_lookup()) {

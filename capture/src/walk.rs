@@ -5,7 +5,7 @@
 
 use crate::modules::{self, All};
 use crate::recover;
-use crate::rules::{self, Context, InHook};
+use crate::rules::{self, Context, Outside};
 use crate::stack::{Bounds, StackMemory};
 use crate::thread::{MAX_FRAMES, Recording};
 use crate::tree::Place;
@@ -113,14 +113,14 @@ pub fn capture_deriving<M: Memory>(
     }
     recording.depth = 0;
     let at = FrameAddress::Instruction(registers.pc);
-    let mut outcome = walk(recording, walker::<InHook, _>(at, registers, &mut memory), false);
+    let mut outcome = walk(recording, walker::<Outside, _>(at, registers, &mut memory), false);
     // Each round goes on from a frame nearer to the root.
     while let (Err(Truncated::FramePointerUnknown), registers) = outcome {
         let Some(fp) = derive(&registers, &mut memory) else { break };
         let registers = Registers { fp: Some(fp), ..registers };
         let at = FrameAddress::ReturnAddress(registers.pc);
         // The frame itself was entered before.
-        outcome = walk(recording, walker::<InHook, _>(at, registers, &mut memory), true);
+        outcome = walk(recording, walker::<Outside, _>(at, registers, &mut memory), true);
     }
     if let Err(reason) = outcome.0 {
         push(recording, Frame::pseudo(Pseudo::Truncated(reason)));

@@ -9,8 +9,9 @@
 
 use capture::maps;
 use capture::modules::{self, Builder, Object, Publish};
-use capture::probed::Probed;
+use capture::probed::{Copied, Probed};
 use capture::syscall::File;
+use capture::thread;
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ReadRef};
 use std::cell::RefCell;
@@ -26,7 +27,13 @@ pub(crate) fn install() {
 }
 
 fn piece(header: &Header, bias: u64, from: u64, to: u64, publish: &mut Publish<'_>) {
-    let (table, _) = build_piece::<Registers>(header, Probed::new(), bias, (from, to));
+    let range = (from, to);
+    // From outside the object may be taken away meanwhile.
+    let (table, _) = if thread::is_ignored() {
+        build_piece::<Registers>(header, Copied::new(), bias, range)
+    } else {
+        build_piece::<Registers>(header, Probed::new(), bias, range)
+    };
     publish(&table.pcs, &table.rules, &table.interned);
 }
 

@@ -76,6 +76,31 @@ fn threads_that_exit_and_are_cancelled_are_survived() {
     assert_survived("cancels");
 }
 
+/// A blocked thread is walked from outside; meanwhile it goes on and closes the library that it waited in.
+#[test]
+fn libraries_that_close_while_their_threads_are_looked_at_are_survived() {
+    let directory = scratch();
+    let program = programs::compile_c("closes", directory.path());
+    let libraries = ["0.so", "1.so", "2.so", "3.so"].map(|name| directory.path().join(name));
+    for library in &libraries {
+        programs::gcc(Some("closed.c"), &["-O1", "-fomit-frame-pointer", "-shared", "-fPIC"], library);
+    }
+    let profile = directory.path().join("p.folded");
+    let mut arguments =
+        vec!["record", "--quiet", "--mode", "wall", "--hz", "4000", "-o", profile.to_str().unwrap(), "--"];
+    arguments.extend([program.to_str().unwrap(), "15"]);
+    arguments.extend(libraries.iter().map(|library| library.to_str().unwrap()));
+    let recorded = output(&mut run(&arguments));
+    assert_eq!(
+        (text(&recorded.stdout).as_str(), recorded.status.code()),
+        ("closed\n", Some(0)),
+        "{:?}",
+        recorded.status
+    );
+    let stacks = std::fs::read_to_string(profile).expect("the profile");
+    assert!(stacks.contains(";closes;calls;waits;"), "stacks in the libraries");
+}
+
 #[test]
 fn signals_of_the_same_number_are_survived() {
     assert_survived("stray");

@@ -14,8 +14,8 @@
 use super::readers::{self, Head, reading};
 use super::{Entry, entry_of, request_refresh};
 use crate::mapping::Mapping;
-use crate::probed::Probed;
-use crate::rules::Context;
+use crate::probed::Copied;
+use crate::rules::{Context, InHook, Outside};
 use crate::spin::Spin;
 use crate::thread;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -150,12 +150,12 @@ pub fn lookup<C: Context>(module: ModuleIndex, avma: u64) -> Lookup {
     let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
     let svma = avma.wrapping_sub(bias);
     let mut gap = 0;
-    if let Some(header) = header_of(entry) {
+    if let Some(header) = header_of::<C>(entry) {
         if let Some(rule) = in_piece(entry, avma, svma) {
             return Lookup::Rule(rule);
         }
         // A mapping of a part of the file at another place has the rules of the first.
-        match header.describe::<Registers>(&mut Probed::new(), svma.wrapping_add(table_bias)) {
+        match header.describe::<Registers>(&mut C::Code::default(), svma.wrapping_add(table_bias)) {
             Some(Description::Function { rule, .. }) => {
                 if C::MAY_BUILD && thread::has_room(ROOM_TO_BUILD) {
                     build_piece(entry, header, avma);
@@ -184,7 +184,7 @@ pub fn lookup_in_file<C: Context>(module: ModuleIndex, avma: u64) -> InFile {
             request_refresh();
             return InFile::NotRead;
         }
-        read_file(entry, header_of(entry).is_none());
+        read_file(entry, header_of::<C>(entry).is_none());
     }
     let _reading = reading();
     // SAFETY: published tables are immutable, and stay while somebody reads.
@@ -195,12 +195,12 @@ pub fn lookup_in_file<C: Context>(module: ModuleIndex, avma: u64) -> InFile {
 }
 
 /// The header of an object whose frame information can be searched.
-fn header_of(entry: &Entry) -> Option<Header> {
+fn header_of<C: Context>(entry: &Entry) -> Option<Header> {
     let address = entry.eh_frame_hdr.load(Ordering::Relaxed);
     if address == 0 {
         return None;
     }
-    let header = Header::read(&mut Probed::new(), address, entry.eh_frame_hdr_length.load(Ordering::Relaxed))?;
+    let header = Header::read(&mut C::Code::default(), address, entry.eh_frame_hdr_length.load(Ordering::Relaxed))?;
     header.is_searchable().then_some(header)
 }
 
@@ -288,7 +288,7 @@ pub(super) fn prepare(entry: &Entry, always: bool) {
     if file == READ {
         return;
     }
-    let searchable = header_of(entry).is_some();
+    let searchable = header_of::<InHook>(entry).is_some();
     if always || file == WANTED || !searchable {
         read_file(entry, !searchable);
     }
@@ -318,21 +318,21 @@ pub(super) fn retire(entry: &Entry) {
 }
 
 /// What is said about all registers at an address, and whether a signal made its frame.
-pub(crate) fn all_rules(module: ModuleIndex, avma: u64) -> Option<(AllRules<REGISTERS>, bool)> {
+pub(crate) fn all_rules<C: Context>(module: ModuleIndex, avma: u64) -> Option<(AllRules<REGISTERS>, bool)> {
     let entry = entry_of(module)?;
     let svma = avma.wrapping_sub(entry.bias.load(Ordering::Relaxed));
     let address = svma.wrapping_add(entry.table_bias.load(Ordering::Relaxed));
-    header_of(entry)?.describe_all::<Registers, REGISTERS>(&mut Probed::new(), address)
+    header_of::<C>(entry)?.describe_all::<Registers, REGISTERS>(&mut C::Code::default(), address)
 }
 
 /// All registers of a frame.
 pub type All = AllRegisters<REGISTERS>;
 
-/// Start of the function that an address lies in, if frame information describes it.
+/// Start of the function that an address lies in, if frame information describes it; asked from outside.
 pub fn function_start(module: ModuleIndex, avma: u64) -> Option<u64> {
     let entry = entry_of(module)?;
     let offset = entry.table_bias.load(Ordering::Relaxed).wrapping_sub(entry.bias.load(Ordering::Relaxed));
-    match header_of(entry)?.describe::<Registers>(&mut Probed::new(), avma.wrapping_add(offset))? {
+    match header_of::<Outside>(entry)?.describe::<Registers>(&mut Copied::new(), avma.wrapping_add(offset))? {
         Description::Function { start, .. } => Some(start.wrapping_sub(offset)),
         Description::Gap { .. } => None,
     }
