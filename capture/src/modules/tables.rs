@@ -15,7 +15,7 @@ use super::readers::{self, Head, reading};
 use super::{Entry, entry_of, request_refresh};
 use crate::mapping::Mapping;
 use crate::probed::Copied;
-use crate::rules::{Context, InHook, Outside};
+use crate::rules::{Context, Outside};
 use crate::spin::Spin;
 use crate::thread;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -288,7 +288,8 @@ pub(super) fn prepare(entry: &Entry, always: bool) {
     if file == READ {
         return;
     }
-    let searchable = header_of::<InHook>(entry).is_some();
+    // Another thread may be closing the object.
+    let searchable = header_of::<Outside>(entry).is_some();
     if always || file == WANTED || !searchable {
         read_file(entry, !searchable);
     }
