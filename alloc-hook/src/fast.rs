@@ -8,20 +8,21 @@
 //! # Orderings    What an arrangement relies on is stored before its number (`Release`), and read by a thread after it (`Acquire`).
 #![allow(unsafe_code)]
 
-use crate::record;
-use crate::{bootstrap, next};
+use crate::{bootstrap, live, next, record};
 use capture::region;
 use capture::thread::{Current, ThreadState, current};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
-/// The arrangement in force. Its lower bits: [`CHUNKS`]; the second: there is none.
+/// The arrangement in force. Its lower bits: [`CHUNKS`], [`FOLLOWED`]; the third: there is none.
 pub static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
 /// Live bytes are accounted for, by what stands in front of glibc's blocks.
 pub const CHUNKS: u64 = 1;
+/// A block that is given back may be one whose free is followed.
+pub const FOLLOWED: u64 = 2;
 /// There is none: a number that no thread holds.
-const NONE: u64 = 2;
-const STEP: u64 = 4;
+const NONE: u64 = 4;
+const STEP: u64 = 8;
 
 /// Numbers given out.
 static LAST: AtomicU64 = AtomicU64::new(NONE);
@@ -36,8 +37,8 @@ pub(crate) fn rearrange() {
     let number = LAST.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
     // Until it is known what holds now. Whoever changes something meanwhile takes another number, and this one is void.
     ARRANGEMENT.store(number, Ordering::SeqCst);
-    if let Some(chunks) = arrangement() {
-        let _ = ARRANGEMENT.compare_exchange(number, number ^ NONE | chunks, Ordering::SeqCst, Ordering::Relaxed);
+    if let Some(bits) = arrangement() {
+        let _ = ARRANGEMENT.compare_exchange(number, number ^ NONE | bits, Ordering::SeqCst, Ordering::Relaxed);
     }
 }
 
@@ -49,11 +50,12 @@ fn arrangement() -> Option<u64> {
     if !possible || record::interval() == 1 || record::any_marked() {
         return None;
     }
-    match (record::accounts(Live::Allocated), has_chunks()) {
-        (false, _) => Some(0),
-        (true, true) => Some(CHUNKS),
-        (true, false) => None,
-    }
+    let chunks = match (record::accounts(Live::Allocated), has_chunks()) {
+        (false, _) => 0,
+        (true, true) => CHUNKS,
+        (true, false) => return None,
+    };
+    Some(if live::is_used() { chunks | FOLLOWED } else { chunks })
 }
 
 /// After a call that went the whole way: the thread's next ones need not, if that can be arranged.
