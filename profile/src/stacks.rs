@@ -2,9 +2,10 @@
 
 use crate::Frame;
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 /// A stack in [`Stacks`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
 
 impl StackId {
@@ -54,8 +55,72 @@ pub struct Stacks {
     nodes: Vec<Node>,
     frames: Vec<Frame>,
     /// What of the two is already known by its contents: whoever adds nothing needs none of it.
-    node_ids: FxHashMap<(StackId, FrameId), StackId>,
+    children: Children,
     frame_ids: FxHashMap<Frame, FrameId>,
+}
+
+/// The stacks with one frame more than another, for each. Most have one or two, which are looked at in turn: a table of all would be in nobody's cache.
+#[derive(Clone, Debug, Default)]
+struct Children {
+    /// Of the empty stack and then of each node.
+    links: Vec<Link>,
+    /// Those of a stack that has more than [`LINKED`], the first ones aside.
+    others: FxHashMap<(StackId, FrameId), StackId>,
+}
+
+/// Two stacks, [`Stacks::ROOT`] for none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    first_child: StackId,
+    next_sibling: StackId,
+}
+
+/// Children that a stack has in a row.
+const LINKED: usize = 4;
+
+impl Children {
+    /// The child of `parent` by that frame; `next`, and true, if there is none: then that is one from now on.
+    fn find_or_add(&mut self, nodes: &[Node], parent: StackId, frame: FrameId, next: StackId) -> (StackId, bool) {
+        let mut child = self.links[parent.index()].first_child;
+        let mut last = None;
+        for _ in 0..LINKED {
+            if child == Stacks::ROOT {
+                match last {
+                    None => self.links[parent.index()].first_child = next,
+                    Some(StackId(last)) => self.links[last as usize].next_sibling = next,
+                }
+                self.links.push(Link::default());
+                return (next, true);
+            }
+            if nodes[child.index() - 1].frame == frame {
+                return (child, false);
+            }
+            last = Some(child);
+            child = self.links[child.index()].next_sibling;
+        }
+        match self.others.entry((parent, frame)) {
+            Entry::Occupied(other) => (*other.get(), false),
+            Entry::Vacant(place) => {
+                place.insert(next);
+                self.links.push(Link::default());
+                (next, true)
+            }
+        }
+    }
+
+    /// Makes the children of nodes that were added without them known.
+    fn know(&mut self, nodes: &[Node]) {
+        if self.links.is_empty() {
+            self.links.push(Link::default());
+        }
+        for at in self.links.len() - 1..nodes.len() {
+            let Node { parent, frame } = nodes[at];
+            if !self.find_or_add(nodes, parent, frame, StackId(at as u32 + 1)).1 {
+                // One that is there twice: the first is the one that is found.
+                self.links.push(Link::default());
+            }
+        }
+    }
 }
 
 impl Stacks {
@@ -85,10 +150,10 @@ impl Stacks {
     /// If `parent` or `frame` is not of these stacks.
     pub fn push(&mut self, parent: StackId, frame: FrameId) -> StackId {
         assert!(parent.index() <= self.nodes.len() && frame.index() < self.frames.len(), "ids of other stacks");
-        self.know_nodes();
+        self.children.know(&self.nodes);
         let next = StackId(u32::try_from(self.nodes.len() + 1).expect("fewer than 2^32 stacks"));
-        let id = *self.node_ids.entry((parent, frame)).or_insert(next);
-        if id == next {
+        let (id, is_new) = self.children.find_or_add(&self.nodes, parent, frame, next);
+        if is_new {
             self.nodes.push(Node { parent, frame });
         }
         id
@@ -228,13 +293,6 @@ impl Stacks {
         (sorted, ids)
     }
 
-    fn know_nodes(&mut self) {
-        if self.node_ids.len() < self.nodes.len() {
-            let all = self.nodes.iter().zip(1..).map(|(node, id)| ((node.parent, node.frame), StackId(id)));
-            self.node_ids = all.collect();
-        }
-    }
-
     fn know_frames(&mut self) {
         if self.frame_ids.len() < self.frames.len() {
             self.frame_ids = self.frames.iter().cloned().zip((0..).map(FrameId)).collect();
@@ -276,6 +334,7 @@ impl Eq for Stacks {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AddressKind, Svma};
 
     #[test]
     fn equal_stacks_have_equal_ids() {
@@ -286,6 +345,27 @@ mod tests {
         assert_eq!(stacks.parent(a), b);
         assert_eq!(stacks.len(), 4);
         assert_eq!(stacks.frame(a), Some(&Frame::named("g")));
+    }
+
+    #[test]
+    fn however_many_frames_follow_a_stack_each_is_found_again() {
+        let at_address = |at| Frame::Address { mapping: None, svma: Svma(at), kind: AddressKind::Instruction };
+        let mut stacks = Stacks::new();
+        let frames: Vec<FrameId> = (0..50).map(|at| stacks.frame_id(at_address(at))).collect();
+        let grown = |stacks: &mut Stacks, parent: StackId| -> Vec<StackId> {
+            frames.iter().map(|frame| stacks.push(parent, *frame)).collect()
+        };
+        let of_root = grown(&mut stacks, Stacks::ROOT);
+        let of_seventh = grown(&mut stacks, of_root[7]);
+        assert_eq!(stacks.len(), 101);
+        // Those that come without the index are known as well.
+        for mut stacks in [stacks.contents(), stacks] {
+            assert_eq!(grown(&mut stacks, Stacks::ROOT), of_root);
+            assert_eq!(grown(&mut stacks, of_root[7]), of_seventh);
+            assert_eq!(stacks.len(), 101);
+            let new = stacks.push(of_seventh[49], frames[0]);
+            assert_eq!((stacks.parent(new), new.index()), (of_seventh[49], 101));
+        }
     }
 
     #[test]
