@@ -1,7 +1,7 @@
 //! What recording does to a service's latency: `cargo bench -p profile-recorder-benches --bench latency [-- --quick]`
 //!
-//! The example `axum-service` answers requests on connections that are kept, at a fixed rate that leaves it idle half of the time. Windows without and with a recording take turns, and each pair of neighbours
-//! gives a ratio: what happens on the machine meanwhile meets both. `recording` is a session of CPU time at 99 Hz and a scrape of the heap once a second, as a continuous profiler asks for.
+//! The example `axum-service` answers requests on connections that are kept, at a fixed rate that leaves it idle half of the time. Windows without a recording, without one again (the control: what the machine's noise makes of
+//! nothing) and with one take turns: what happens on the machine meanwhile meets all. `recorded` is a session of CPU time at 99 Hz and a scrape of the heap once a second, as a continuous profiler asks for.
 
 use profile_recorder_benches::figures::{Rounds, is_quick};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,61 +20,70 @@ const PATH: &str = "/orders?count=300";
 
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.50), ("p90", 0.90), ("p99", 0.99), ("p99.9", 0.999)];
 
+/// Kinds of windows, in turn.
+const WITHOUT: usize = 0;
+const CONTROL: usize = 1;
+const RECORDED: usize = 2;
+
 fn main() {
-    let (pairs, window) = if is_quick() { (1, Duration::from_secs(2)) } else { (30, Duration::from_secs(6)) };
+    let (rounds, window) = if is_quick() { (1, Duration::from_secs(2)) } else { (30, Duration::from_secs(6)) };
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("s");
     let service = Service::start(&socket);
     // Pages are kept and caches filled.
     latencies(&service.address, Duration::from_secs(2));
-    let mut plain: [Rounds; PERCENTILES.len()] = Default::default();
-    let mut recorded = plain.clone();
-    let mut ratios = plain.clone();
-    let mut cpu = [Rounds::default(), Rounds::default()];
-    for pair in 0..pairs {
-        let mut measured = [(Vec::new(), 0.0), (Vec::new(), 0.0)];
-        // Which is first alternates, so that a drift of the machine favours neither.
-        for turn in 0..2 {
-            let records = (pair + turn) % 2;
+    let mut all: [Vec<f64>; 3] = Default::default();
+    // Of each percentile, the ratios of a round: of the control, and of what was recorded.
+    let mut ratios: [[Rounds; 3]; PERCENTILES.len()] = Default::default();
+    let mut cpu: [Rounds; 3] = Default::default();
+    for round in 0..rounds {
+        let mut measured: [Vec<f64>; 3] = Default::default();
+        // Which is first changes, so that a drift of the machine favours none.
+        for turn in 0..3 {
+            let kind = (round + turn) % 3;
             let before = service.cpu_ns();
-            let waited = if records == 1 {
+            let waited = if kind == RECORDED {
                 while_recording(&socket, window, || latencies(&service.address, window))
             } else {
                 latencies(&service.address, window)
             };
-            measured[records] = (waited, service.cpu_ns() - before);
+            cpu[kind].push((service.cpu_ns() - before) / waited.len() as f64);
+            measured[kind] = waited;
         }
-        let [(without, cpu_without), (with, cpu_with)] = measured;
-        cpu[0].push(cpu_without / without.len() as f64);
-        cpu[1].push(cpu_with / with.len() as f64);
-        for (i, (_, share)) in PERCENTILES.iter().enumerate() {
-            let [without, with] = [&without, &with].map(|sorted| percentile(sorted, *share));
-            plain[i].push(without);
-            recorded[i].push(with);
-            ratios[i].push(with / without);
+        for ((_, share), ratios) in PERCENTILES.iter().zip(&mut ratios) {
+            let without = percentile(&measured[WITHOUT], *share);
+            for kind in [CONTROL, RECORDED] {
+                ratios[kind].push(percentile(&measured[kind], *share) / without);
+            }
         }
+        all.iter_mut().zip(measured).for_each(|(all, measured)| all.extend(measured));
     }
+    all.iter_mut().for_each(|all| all.sort_by(f64::total_cmp));
     println!(
-        "Latency of {PATH} at {} requests a second, without and with a CPU session at 99 Hz and a heap profile every second: {pairs} pairs of {} s.\n",
+        "Latency of {PATH} at {} requests a second, without and with a CPU session at 99 Hz and a heap profile every second: {rounds} rounds of three windows of {} s.\n",
         CLIENTS as u32 * RATE,
         window.as_secs()
     );
-    println!("        without us: best, median    recording: best, median    ratio of pairs, median    best to best");
-    for (i, (name, _)) in PERCENTILES.iter().enumerate() {
-        let [without, with] = [&plain[i], &recorded[i]];
+    println!("               all requests, us                  ratio to without     median ratio of the rounds");
+    println!("         without   control  recorded           control  recorded           control  recorded");
+    for ((name, share), ratios) in PERCENTILES.iter().zip(&ratios) {
+        let [without, control, recorded] = all.each_ref().map(|all| percentile(all, *share));
         println!(
-            "{name:6} {:14.0} {:10.0} {:16.0} {:10.0} {:22.3} {:18.3}",
-            without.best() / 1e3,
-            without.median() / 1e3,
-            with.best() / 1e3,
-            with.median() / 1e3,
-            ratios[i].median(),
-            with.best() / without.best()
+            "{name:6} {:9.0} {:9.0} {:9.0} {:17.3} {:9.3} {:17.3} {:9.3}",
+            without / 1e3,
+            control / 1e3,
+            recorded / 1e3,
+            control / without,
+            recorded / without,
+            ratios[CONTROL].median(),
+            ratios[RECORDED].median()
         );
     }
+    let [without, control, recorded] = cpu.each_ref().map(Rounds::median);
     println!(
-        "\nCPU time of the process a request: {:.3} of the time without, medians.",
-        cpu[1].median() / cpu[0].median()
+        "\nCPU time of the process a request, medians, of the time without: control {:.3}, recorded {:.3}.",
+        control / without,
+        recorded / without
     );
 }
 

@@ -1,8 +1,8 @@
 //! Symboliser of Profile Recorder: mapping and address to frames.
 //!
 //! [`symbolize`] names every address of a [`Profile`]. It runs on any ordinary thread, of the recorded process or of
-//! another one, and keeps nothing: what it has read is released before it returns. It never fails. What cannot be named
-//! stays unnamed, and [`Symbolized::notes`] says why.
+//! another one, and keeps nothing: what it has read is released before it returns. Who names one profile after another has
+//! the names kept ([`Known`]). It never fails. What cannot be named stays unnamed, and [`Symbolized::notes`] says why.
 //!
 //! Names come from the symbol tables of the mapped files, which costs about a microsecond an address. Inlined functions
 //! and lines come from DWARF and cost about 40 microseconds an address and tens of megabytes while it works. A file is
@@ -17,6 +17,7 @@ mod demangle;
 mod elf;
 mod functions;
 mod image;
+mod known;
 mod lines;
 mod locate;
 mod module;
@@ -34,10 +35,12 @@ use profile::{AddressKey, Frame, Mapping, Profile, SymbolFrame, Symbols};
 
 pub use crate::adopt::adopt;
 use crate::functions::Function;
+use crate::known::Asked;
+pub use crate::known::Known;
 pub use crate::short::{NameStyle, short};
 
 /// How much to find out about an address.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Detail {
     /// Nothing: every address stays one.
     None,
@@ -90,8 +93,17 @@ pub fn symbolize(profile: &Profile, options: &Options) -> Symbolized {
     complete(profile, Symbols::new(), options)
 }
 
+/// The same, with what was found for profiles before it; what is found is kept there.
+pub fn symbolize_again(profile: &Profile, options: &Options, known: &mut Known) -> Symbolized {
+    complete_with(profile, Symbols::new(), options, known)
+}
+
 /// Names the addresses of `profile` that `symbols` does not name yet, and returns both together.
 pub fn complete(profile: &Profile, symbols: Symbols, options: &Options) -> Symbolized {
+    complete_with(profile, symbols, options, &mut Known::default())
+}
+
+fn complete_with(profile: &Profile, symbols: Symbols, options: &Options, known: &mut Known) -> Symbolized {
     let mut found = Symbolized { symbols, notes: Vec::new() };
     if options.detail == Detail::None {
         return found;
@@ -119,15 +131,16 @@ pub fn complete(profile: &Profile, symbols: Symbols, options: &Options) -> Symbo
         .into_iter()
         .filter_map(|id| profile.mapping(id).map(|mapping| (mapping.path.as_str(), mapping.build_id.as_slice())))
         .collect();
+    known.begin();
     for ((path, build_id), batch) in files {
         let addresses = batch.addresses();
-        let frames = module::frames(
-            path,
-            (build_id, profile.start_unix_ns, named.contains(&(path, build_id))),
-            &addresses,
-            options,
-            &mut found.notes,
-        );
+        let asked = Asked { path, build_id, detail: options.detail };
+        let frames = known.frames(asked, &addresses, |addresses, has_known| {
+            let (has_named, notes) = (has_known || named.contains(&(path, build_id)), found.notes.len());
+            let file = (build_id, profile.start_unix_ns, has_named);
+            let frames = module::frames(path, file, addresses, options, &mut found.notes);
+            (frames, found.notes.len() == notes)
+        });
         batch.insert(&addresses, &frames, &mut found.symbols);
     }
     let addresses = generated.addresses();

@@ -9,7 +9,7 @@ mod recorded;
 pub use self::criterion::CriterionProfiler;
 pub use error::{RecordError, RecordErrorKind};
 pub use recorded::Profile;
-pub(crate) use recorded::{symbols, title, try_to_create};
+pub(crate) use recorded::{reset_in_child, symbols, title, try_to_create};
 
 use crate::limits::{DEFAULT_HZ, DEFAULT_SECONDS, MAX_HZ, MAX_INTERVAL, MAX_SECONDS};
 use crate::own;

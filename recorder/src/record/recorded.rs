@@ -1,6 +1,7 @@
 //! What was recorded, with its names: ready to be written.
 
 use crate::config::pattern::exe_name;
+use crate::lock::Lock;
 use crate::room;
 use profile::Mode;
 use profile::{Format, Options, SampleType, Symbols};
@@ -8,7 +9,20 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use symbolize::Detail;
+use symbolize::{Detail, Known};
+
+/// Names that were found for earlier profiles.
+static KNOWN: Lock<Option<Known>> = Lock::new(None);
+
+/// Forgets them in a child after fork: the parent's thread may have been at them.
+///
+/// # Safety
+/// The process has one thread, which does not use this module at the moment.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn reset_in_child() {
+    // SAFETY: the function's own contract.
+    std::mem::forget(unsafe { KNOWN.take_in_child() });
+}
 
 /// A finished recording of this process, with the names of what it saw.
 ///
@@ -85,7 +99,14 @@ pub(crate) fn symbols(profile: &mut profile::Profile, mut detail: Detail) -> Sym
     let own = vec![std::process::id()];
     let options =
         symbolize::Options { detail, perf_map_pids: own.clone(), file_pids: own, ..symbolize::Options::default() };
-    let found = symbolize::symbolize(profile, &options);
+    // Nobody waits for who is at work: who comes meanwhile finds nothing known, and the one that knows more in the end stays.
+    let mut known = KNOWN.lock().take().unwrap_or_default();
+    let found = symbolize::symbolize_again(profile, &options, &mut known);
+    let mut kept = KNOWN.lock();
+    if kept.as_ref().is_none_or(|kept| kept.len() <= known.len()) {
+        std::mem::swap(kept.get_or_insert_default(), &mut known);
+    }
+    drop(kept);
     profile.comments.extend(found.notes);
     found.symbols
 }

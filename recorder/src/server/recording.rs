@@ -112,6 +112,7 @@ fn make(recording: &dyn Recording, order: &Order, cancel: &Cancel) -> Result<Ans
     if let Some(thread) = &order.thread {
         keep_threads(&mut profile, thread);
     }
+    own::step_back();
     let symbols = symbols(&mut profile, order.detail);
     if let Some(debug) = order.debug {
         let title = format!("{} profile of {}", order.request.mode, title(order.request.mode));
