@@ -8,7 +8,7 @@
 //! # Orderings    What an arrangement relies on is stored before its number (`Release`), and read by a thread after it (`Acquire`).
 #![allow(unsafe_code)]
 
-use crate::{bootstrap, live, next, record};
+use crate::{bootstrap, next, record};
 use capture::region;
 use capture::thread::{Current, ThreadState, current};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,7 +55,7 @@ fn arrangement() -> Option<u64> {
         (true, true) => CHUNKS,
         (true, false) => return None,
     };
-    Some(if live::is_used() { chunks | FOLLOWED } else { chunks })
+    Some(if record::ever_followed_frees() { chunks | FOLLOWED } else { chunks })
 }
 
 /// After a call that went the whole way: the thread's next ones need not, if that can be arranged.

@@ -7,7 +7,6 @@
 //! An entry has 16 bytes, and tables grow by half when three quarters full: at most 32 bytes an allocation, once a table has outgrown its first page.
 #![allow(unsafe_code)]
 
-use crate::fast;
 use crate::sampling::{self, Weight};
 use capture::mapping::Mapping;
 use capture::region;
@@ -166,14 +165,6 @@ static TABLE: [Shard; SHARDS] = [const {
 /// How many live allocations have a hash (`place` has it; the entry points compute it too; saturating, then sticky): a free whose hash has none is not in the table. Written under the lock of the shard.
 pub static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
 
-/// Whether an allocation was ever entered: before, a free looks for none.
-static ENTERED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the table may have entries.
-pub(crate) fn is_used() -> bool {
-    ENTERED.load(Ordering::Relaxed)
-}
-
 /// Spreads neighbouring addresses over the cells of a shard: 2^64 by the golden ratio.
 pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -248,10 +239,6 @@ pub(crate) struct Full;
 
 /// Enters a new allocation. Returns what was there at the same address: freed without our seeing it.
 pub(crate) fn insert(allocation: Allocation, wait: Wait) -> Result<Option<Allocation>, Full> {
-    if !is_used() {
-        ENTERED.store(true, Ordering::Relaxed);
-        fast::rearrange();
-    }
     let entered = Entry::new(&allocation)
         .filter(|_| allocation.interval != Interval::UNKNOWN)
         .zip(lock(allocation.address, wait))
@@ -298,7 +285,6 @@ pub(crate) fn clear() {
         shard.locked.store(false, Ordering::Release);
     }
     COUNTS.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
-    ENTERED.store(false, Ordering::Relaxed);
     LIVE_OF.iter().for_each(|c| c.store(0, Ordering::Relaxed));
 }
 
