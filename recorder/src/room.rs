@@ -1,13 +1,15 @@
 //! Whether memory is left for what the recorder is about to do.
 //!
 //! Rust's allocator ends the process where memory is refused, and a recorder may not be the reason for that: under a limit (`RLIMIT_AS`, `RLIMIT_DATA`, strict overcommit) a recording is refused, or told with
-//! fewer details, before it begins. Nothing is mapped to find out: for that moment the application might be refused what it asks for. A control group's limit is not seen here, since the kernel enforces it
-//! when memory is touched.
+//! fewer details, before it begins. Nothing is mapped to find out: for that moment the application might be refused what it asks for. Under the limit of a control group, a container's, the kernel refuses nothing
+//! and ends a process when memory is touched: a recording keeps below that limit as well. (Threads touch little of what they map.)
 //!
 //! # Safety
 //!
 //! The kernel is asked for limits and the size of a page; nothing is changed.
 #![allow(unsafe_code)]
+
+mod group;
 
 use capture::region;
 use std::fs::read_to_string;
@@ -17,8 +19,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What a snapshot, its profile and a written format take, for each byte of the store and altogether: measured at four to eight times the store.
 const FOR_EACH_BYTE: usize = 12;
 const AT_LEAST: usize = 8 << 20;
-/// What inlined functions and lines take while they are looked up: 145 MiB for a debug build with 74 MiB of DWARF.
-const FOR_LINES: usize = 256 << 20;
 /// What a thread takes at its start: its stack, the one for its signals, what it allocates.
 const FOR_A_THREAD: usize = 8 << 20;
 /// What glibc maps for the first allocation of a thread, where so much is left (`HEAP_MAX_SIZE`); else the thread shares the memory of others.
@@ -26,12 +26,17 @@ const FOR_AN_ARENA: usize = 64 << 20;
 
 /// Whether a recording can be copied, decoded and written now.
 pub(crate) fn for_a_recording() -> bool {
-    left() >= AT_LEAST.saturating_add(region::used_bytes().saturating_mul(FOR_EACH_BYTE))
+    to_use() >= AT_LEAST.saturating_add(region::used_bytes().saturating_mul(FOR_EACH_BYTE))
 }
 
-/// Whether lines and inlined functions can be looked up now.
-pub(crate) fn for_lines() -> bool {
-    left() >= FOR_LINES
+/// Bytes of memory that names may take while they are looked up.
+pub(crate) fn for_names() -> usize {
+    to_use().saturating_sub(AT_LEAST)
+}
+
+/// Bytes that this process could map and use now.
+fn to_use() -> usize {
+    group::left().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)).min(left())
 }
 
 /// Threads that have been promised their memory and may not have taken it yet.

@@ -143,6 +143,30 @@ impl Elf {
     pub(crate) fn has_dwarf(&self) -> bool {
         self.section(".debug_info").is_some() || self.section(".zdebug_info").is_some()
     }
+
+    /// Bytes of the debug information in memory, uncompressed.
+    pub(crate) fn dwarf_bytes(&self) -> u64 {
+        let is_dwarf =
+            |section: &&Section| section.name.starts_with(b".debug_") || section.name.starts_with(b".zdebug_");
+        self.sections.iter().filter(is_dwarf).map(|section| self.uncompressed(section)).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of a section, by the header in front of compressed ones: `Elf64_Chdr`, or of old `ZLIB` and a number.
+    fn uncompressed(&self, section: &Section) -> u64 {
+        let number = |offset: u64| {
+            let mut bytes = [0; 8];
+            self.image.fill(section.offset.checked_add(offset)?, &mut bytes)?;
+            Some(bytes)
+        };
+        let told = if section.flags.contains(elf::SHF_COMPRESSED) {
+            number(8).map(u64::from_le_bytes)
+        } else if section.name.starts_with(b".z") {
+            number(4).map(u64::from_be_bytes)
+        } else {
+            None
+        };
+        if section.has_bytes() { told.unwrap_or(section.size) } else { 0 }
+    }
 }
 
 fn sections(image: &Image, header: &FileHeader64<LE>) -> Option<Vec<Section>> {
@@ -227,6 +251,34 @@ mod tests {
         for length in 0..notes.len() {
             assert_eq!(build_id_of_notes(&notes[..length]), None, "cut to {length} bytes");
         }
+    }
+
+    #[test]
+    fn debug_information_counts_as_what_it_is_unpacked() {
+        let mut bytes = vec![0; 100];
+        bytes[18..26].copy_from_slice(&7_000_u64.to_le_bytes());
+        bytes[44..52].copy_from_slice(&900_u64.to_be_bytes());
+        let section = |name: &str, offset, size, flags| Section {
+            name: name.into(),
+            kind: elf::SHT_PROGBITS,
+            flags,
+            address: 0,
+            offset,
+            size,
+            link: 0,
+        };
+        let plain = SectionFlags::default();
+        let sections = vec![
+            section(".debug_line", 0, 5, plain),
+            section(".debug_info", 10, 30, elf::SHF_COMPRESSED),
+            section(".zdebug_str", 40, 30, plain),
+            section(".text", 0, 50, plain),
+            Section { kind: elf::SHT_NOBITS, ..section(".debug_frame", 0, 60, plain) },
+            // Damaged: as it stands.
+            section(".debug_abbrev", 95, 4, elf::SHF_COMPRESSED),
+        ];
+        let elf = Elf { image: Image::Memory(bytes), sections, segments: (0, 0) };
+        assert_eq!(elf.dwarf_bytes(), 5 + 7_000 + 900 + 4);
     }
 
     #[test]

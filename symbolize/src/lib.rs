@@ -66,6 +66,9 @@ pub struct Options {
     /// Processes that are asked for files that are not found otherwise, as long as they run: a container's files, and deleted
     /// ones that they still map. The default is none.
     pub file_pids: Vec<u32>,
+    /// Most bytes of memory to take for the lines and inlined functions of one file. A file that may take more gets names
+    /// alone, and a note. The default is no limit.
+    pub memory: usize,
 }
 
 impl Default for Options {
@@ -75,6 +78,7 @@ impl Default for Options {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             perf_map_pids: Vec::new(),
             file_pids: Vec::new(),
+            memory: usize::MAX,
         }
     }
 }

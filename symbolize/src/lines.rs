@@ -10,12 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::source::{self, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use profile::{Svma, SymbolFrame};
 use tempfile::TempDir;
 
 use crate::demangle::Name;
+use crate::elf::Elf;
+use crate::image::Image;
+use crate::locate::{self, Binary};
 
 /// One function at an address, as DWARF tells it.
 #[derive(Clone, Debug)]
@@ -45,6 +48,15 @@ impl Line {
             inlined: self.inlined,
         }
     }
+}
+
+/// Bytes of memory that may be taken for a file and the package of its split debug information. Measured: 145 MiB for 74 MiB of DWARF, 80 for 33; each file is mapped besides.
+pub(crate) fn memory(binary: &Binary, package: Option<&Path>) -> u64 {
+    const AT_LEAST: u64 = 16 << 20;
+    let of = |elf: &Elf| elf.dwarf_bytes().saturating_mul(2).saturating_add(elf.image.len());
+    let package = package.map_or_else(|| locate::package_beside(&binary.path), Path::to_owned);
+    let package = Image::open(&package).ok().and_then(|image| Elf::parse(image).ok());
+    AT_LEAST.saturating_add(of(&binary.elf)).saturating_add(package.as_ref().map_or(0, of))
 }
 
 /// The functions at each address, innermost first. The error says why the file's debug information was not used.
@@ -84,7 +96,7 @@ fn look_up(path: &Path, addresses: &[u64], debug_dirs: &[PathBuf]) -> Result<Vec
         .enable_demangling(false)
         .set_debug_dirs(Some(debug_dirs))
         .build();
-    let source = Source::Elf(Elf::new(path));
+    let source = Source::Elf(source::Elf::new(path));
     let symbols = symbolizer
         .symbolize(&source, Input::VirtOffset(addresses))
         .map_err(|error| format!("its debug information cannot be read: {error}: names only"))?;

@@ -79,21 +79,24 @@ fn copies(directory: &Path, path: &str, build_id: &[u8]) -> impl Iterator<Item =
     by_build_id(directory, build_id, "").into_iter().chain(named.into_iter().flatten())
 }
 
+/// Where the package of a file's split debug information lies, if it lies next to the file.
+pub(crate) fn package_beside(path: &Path) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(PACKAGE);
+    PathBuf::from(path)
+}
+
 /// The package of split debug information that belongs to `binary`, mapped from `path`, unless it lies next to the binary.
 pub(crate) fn package(binary: &Binary, path: &str, build_id: &[u8], options: &Options) -> Option<PathBuf> {
-    let with_ending = |path: PathBuf| {
-        let mut path = path.into_os_string();
-        path.push(PACKAGE);
-        PathBuf::from(path)
-    };
-    if with_ending(binary.path.clone()).exists() {
+    if package_beside(&binary.path).exists() {
         return None;
     }
     let plain = path.strip_suffix(DELETED).unwrap_or(path);
     let far = options.debug_dirs.iter().flat_map(|directory| {
-        by_build_id(directory, build_id, PACKAGE).into_iter().chain(copies(directory, path, &[]).map(with_ending))
+        let copies = copies(directory, path, &[]).map(|copy| package_beside(&copy));
+        by_build_id(directory, build_id, PACKAGE).into_iter().chain(copies)
     });
-    [with_ending(PathBuf::from(plain))].into_iter().chain(far).find(|path| path.is_file())
+    [package_beside(Path::new(plain))].into_iter().chain(far).find(|path| path.is_file())
 }
 
 fn linked(main: &Binary, build_id: &[u8], debug_dirs: &[PathBuf]) -> Option<Binary> {

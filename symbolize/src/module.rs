@@ -42,6 +42,14 @@ pub(crate) fn frames(
         // Other addresses have no lines, and blazesym may overflow on them.
         let code: Vec<u64> = addresses.iter().copied().filter(|&address| binary.elf.has_code_at(address)).collect();
         let package = locate::package(binary, path, build_id, options);
+        let memory = lines::memory(binary, package.as_deref());
+        if memory > options.memory as u64 {
+            let [may, left] = [memory, options.memory as u64].map(|bytes| bytes >> 20);
+            notes.push(format!(
+                "{path}: names only: lines and inlined functions may take {may} MiB of memory, and {left} are left"
+            ));
+            return None;
+        }
         let lines = lines::find(&binary.path, package.as_deref(), &code, &options.debug_dirs);
         lines.map(|lines| code.into_iter().zip(lines)).map_err(|reason| notes.push(format!("{path}: {reason}"))).ok()
     });

@@ -329,3 +329,23 @@ fn a_copy_that_was_not_stripped_serves_a_stripped_file_with_the_same_build_id() 
     let options = Options { debug_dirs: vec![empty, copies.clone()], ..Options::default() };
     agree(&symbolized(&whole, &addresses, &options), &addresses, &copies.join("program"));
 }
+
+#[test]
+fn a_file_whose_lines_would_take_more_memory_than_there_is_gets_names() {
+    let folder = Folder::new();
+    let program = folder.compile("gcc", C, "program", &["-g", "-O2", "-Wl,--build-id"]);
+    let addresses = bytes_of(&program, &["main", "outer"]);
+    let whole = symbolized(&program, &addresses, &options(Detail::Full));
+    assert!(whole.symbols.has_lines() && whole.notes.is_empty(), "{:?}", whole.notes);
+    let few = symbolized(&program, &addresses, &Options { memory: 15 << 20, ..options(Detail::Full) });
+    assert!(!few.symbols.has_lines());
+    assert_eq!(few.symbols.len(), whole.symbols.len());
+    assert_eq!(
+        few.notes,
+        [format!(
+            "{}: names only: lines and inlined functions may take 16 MiB of memory, and 15 are left",
+            text(&program)
+        )]
+    );
+    assert_eq!(symbolized(&program, &addresses, &Options { memory: 20 << 20, ..options(Detail::Full) }), whole);
+}

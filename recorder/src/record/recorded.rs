@@ -89,16 +89,15 @@ impl Profile {
 }
 
 /// The names of a profile of this process; what could not be found is told in its comments.
-pub(crate) fn symbols(profile: &mut profile::Profile, mut detail: Detail) -> Symbols {
-    if detail == Detail::Full && !room::for_lines() {
-        detail = Detail::Names;
-        profile
-            .comments
-            .push("lines and inlined functions: the process may not have the memory to look them up".to_owned());
-    }
+pub(crate) fn symbols(profile: &mut profile::Profile, detail: Detail) -> Symbols {
     let own = vec![std::process::id()];
-    let options =
-        symbolize::Options { detail, perf_map_pids: own.clone(), file_pids: own, ..symbolize::Options::default() };
+    let options = symbolize::Options {
+        detail,
+        memory: room::for_names(),
+        perf_map_pids: own.clone(),
+        file_pids: own,
+        ..symbolize::Options::default()
+    };
     // Nobody waits for who is at work: who comes meanwhile finds nothing known, and the one that knows more in the end stays.
     let mut known = KNOWN.lock().take().unwrap_or_default();
     let found = symbolize::symbolize_again(profile, &options, &mut known);
