@@ -26,17 +26,17 @@ const FOR_AN_ARENA: usize = 64 << 20;
 
 /// Whether a recording can be copied, decoded and written now.
 pub(crate) fn for_a_recording() -> bool {
-    to_use() >= AT_LEAST.saturating_add(region::used_bytes().saturating_mul(FOR_EACH_BYTE))
+    left().min(left_to_use()) >= AT_LEAST.saturating_add(region::used_bytes().saturating_mul(FOR_EACH_BYTE))
 }
 
-/// Bytes of memory that names may take while they are looked up.
-pub(crate) fn for_names() -> usize {
-    to_use().saturating_sub(AT_LEAST)
+/// What names may take while they are looked up: bytes that are used, and bytes that are mapped.
+pub(crate) fn for_names() -> (usize, usize) {
+    (left_to_use().saturating_sub(AT_LEAST), left().saturating_sub(AT_LEAST))
 }
 
-/// Bytes that this process could map and use now.
-fn to_use() -> usize {
-    group::left().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)).min(left())
+/// Bytes of memory that this process can use before it is ended.
+fn left_to_use() -> usize {
+    group::left().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Threads that have been promised their memory and may not have taken it yet.

@@ -66,9 +66,11 @@ pub struct Options {
     /// Processes that are asked for files that are not found otherwise, as long as they run: a container's files, and deleted
     /// ones that they still map. The default is none.
     pub file_pids: Vec<u32>,
-    /// Most bytes of memory to take for the lines and inlined functions of one file. A file that may take more gets names
-    /// alone, and a note. The default is no limit.
+    /// Most bytes of memory to use for the lines and inlined functions of one file, beside the pages of the file itself. A file
+    /// that may take more gets names alone, and a note. The default is no limit.
     pub memory: usize,
+    /// The same of what is mapped, the file too.
+    pub address_space: usize,
 }
 
 impl Default for Options {
@@ -79,6 +81,7 @@ impl Default for Options {
             perf_map_pids: Vec::new(),
             file_pids: Vec::new(),
             memory: usize::MAX,
+            address_space: usize::MAX,
         }
     }
 }

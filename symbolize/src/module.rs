@@ -42,12 +42,8 @@ pub(crate) fn frames(
         // Other addresses have no lines, and blazesym may overflow on them.
         let code: Vec<u64> = addresses.iter().copied().filter(|&address| binary.elf.has_code_at(address)).collect();
         let package = locate::package(binary, path, build_id, options);
-        let memory = lines::memory(binary, package.as_deref());
-        if memory > options.memory as u64 {
-            let [may, left] = [memory, options.memory as u64].map(|bytes| bytes >> 20);
-            notes.push(format!(
-                "{path}: names only: lines and inlined functions may take {may} MiB of memory, and {left} are left"
-            ));
+        if let Some(reason) = lack(lines::memory(binary, package.as_deref()), options) {
+            notes.push(format!("{path}: {reason}"));
             return None;
         }
         let lines = lines::find(&binary.path, package.as_deref(), &code, &options.debug_dirs);
@@ -66,6 +62,15 @@ pub(crate) fn frames(
         notes.push(format!("{path}: no symbols for any of its addresses; is it stripped?"));
     }
     frames
+}
+
+/// Why a file's lines are not looked up, where they may take these bytes of memory and those of mappings besides.
+fn lack((memory, mapped): (u64, u64), options: &Options) -> Option<String> {
+    let all = memory.saturating_add(mapped);
+    let (may, left) =
+        [(memory, options.memory), (all, options.address_space)].into_iter().find(|(may, left)| *may > *left as u64)?;
+    let (may, left) = (may >> 20, left >> 20);
+    Some(format!("names only: lines and inlined functions may take {may} MiB of memory, and {left} are left"))
 }
 
 /// The frame of a function of which only the name is known.

@@ -337,15 +337,18 @@ fn a_file_whose_lines_would_take_more_memory_than_there_is_gets_names() {
     let addresses = bytes_of(&program, &["main", "outer"]);
     let whole = symbolized(&program, &addresses, &options(Detail::Full));
     assert!(whole.symbols.has_lines() && whole.notes.is_empty(), "{:?}", whole.notes);
-    let few = symbolized(&program, &addresses, &Options { memory: 15 << 20, ..options(Detail::Full) });
-    assert!(!few.symbols.has_lines());
-    assert_eq!(few.symbols.len(), whole.symbols.len());
-    assert_eq!(
-        few.notes,
-        [format!(
-            "{}: names only: lines and inlined functions may take 16 MiB of memory, and 15 are left",
-            text(&program)
-        )]
-    );
-    assert_eq!(symbolized(&program, &addresses, &Options { memory: 20 << 20, ..options(Detail::Full) }), whole);
+    let little = |memory, address_space| {
+        let options = Options { memory, address_space, ..options(Detail::Full) };
+        symbolized(&program, &addresses, &options)
+    };
+    const MIB: usize = 1 << 20;
+    for few in [little(11 * MIB, usize::MAX), little(usize::MAX, 11 * MIB)] {
+        assert!(!few.symbols.has_lines());
+        assert_eq!(few.symbols.len(), whole.symbols.len());
+        let path = text(&program);
+        let note =
+            format!("{path}: names only: lines and inlined functions may take 12 MiB of memory, and 11 are left");
+        assert_eq!(few.notes, [note]);
+    }
+    assert_eq!(little(13 * MIB, 13 * MIB), whole);
 }

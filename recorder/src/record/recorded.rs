@@ -91,11 +91,13 @@ impl Profile {
 /// The names of a profile of this process; what could not be found is told in its comments.
 pub(crate) fn symbols(profile: &mut profile::Profile, detail: Detail) -> Symbols {
     let own = vec![std::process::id()];
+    let (memory, address_space) = room::for_names();
     let options = symbolize::Options {
         detail,
-        memory: room::for_names(),
         perf_map_pids: own.clone(),
         file_pids: own,
+        memory,
+        address_space,
         ..symbolize::Options::default()
     };
     // Nobody waits for who is at work: who comes meanwhile finds nothing known, and the one that knows more in the end stays.
