@@ -17,10 +17,13 @@ struct Carrier {
 
 impl Carrier {
     fn start() -> Self {
+        Self::start_as(Command::new(build("threads")).arg("600"))
+    }
+
+    fn start_as(command: &mut Command) -> Self {
         let directory = scratch();
         let socket = directory.path().join("s");
-        let child = Command::new(build("threads"))
-            .arg("600")
+        let child = command
             .env("PROFILE_RECORDER_SERVER_URL", format!("unix://{}", socket.display()))
             .env("XDG_RUNTIME_DIR", directory.path())
             .stderr(Stdio::null())
@@ -122,6 +125,43 @@ fn a_preloaded_program_survives_questions_without_memory() {
     let pid = running.child().id();
     survives_with_little_memory(pid, &running.socket(pid));
     assert!(running.child().try_wait().unwrap().is_none());
+}
+
+/// The files of a control group as far as they tell of memory, of both versions.
+struct Group(tempfile::TempDir);
+
+impl Group {
+    fn limit(&self, used: u64, limit: u64) {
+        let write = |name: &str, bytes: u64| std::fs::write(self.0.path().join(name), format!("{bytes}\n")).unwrap();
+        std::fs::create_dir_all(self.0.path().join("memory")).unwrap();
+        write("memory.current", used);
+        write("memory.max", limit);
+        write("memory/memory.usage_in_bytes", used);
+        write("memory/memory.limit_in_bytes", limit);
+    }
+}
+
+#[test]
+fn a_container_that_has_little_memory_left_is_not_ended_for_a_recording() {
+    const MIB: u64 = 1 << 20;
+    const USED: u64 = 100 * MIB;
+    let group = Group(scratch());
+    group.limit(USED, USED + MIB);
+    let mounted = "mount --bind \"$0\" /sys/fs/cgroup && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-c", mounted]).arg(group.0.path()).arg(build("threads"));
+    let carrier = Carrier::start_as(command.arg("600"));
+    let threads = |left| {
+        group.limit(USED, USED + left);
+        ask(&carrier.socket, "/debug/pprof/threads?format=json")
+    };
+    let (status, answer) = threads(MIB);
+    assert!(status == 503 && answer.contains("may not have the memory that it takes"), "{answer:.500}");
+    assert_eq!(ask(&carrier.socket, "/health").0, 200);
+    let (status, answer) = threads(30 * MIB);
+    assert!(status == 200 && answer.contains("names only: lines and inlined functions may take"), "{answer:.2000}");
+    let (status, answer) = threads(2048 * MIB);
+    assert!(status == 200 && !answer.contains("names only"), "{answer:.2000}");
 }
 
 #[test]
