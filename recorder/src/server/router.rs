@@ -27,27 +27,22 @@ use crate::session::SessionError;
 /// [`Server`](crate::Server) it answers only while the application's runtime does. Allocations are sampled from the call on, at 512 KiB or
 /// `PROFILE_RECORDER_ALLOC_INTERVAL`.
 pub fn router() -> Router {
-    some().with_state(service())
+    let routes = ["/debug/pprof", "/debug/pprof/", "/debug/pprof/{name}", "/sample", "/samples", "/alloc/stats"];
+    routes.iter().fold(Router::new(), |router, path| router.route(path, any(answer))).with_state(service())
 }
 
 /// Everything that a [`Server`](crate::Server) answers, for the application's own axum server: the flame graph page at `/`, `/health` and `/metrics` beside the endpoints of [`router`]. Since the application has
-/// its own `/`, this is nested below a path, and the page is there:
+/// its own `/`, this is nested below a path, and the page is there, with and without a slash behind it (with `nest` instead of `nest_service`, only without):
 ///
 /// ```
 /// # fn app() -> axum::Router {
-/// axum::Router::new().nest("/profiler", profile_recorder::router_with_page())
+/// axum::Router::new().nest_service("/profiler", profile_recorder::router_with_page())
 /// # }
 /// ```
 ///
 /// What [`router`] says of who may ask and of the application's runtime holds here as well; a browser sends the credentials (cookies, basic authentication) that it has for the application.
 pub fn router_with_page() -> Router {
-    let routes = ["/", "/page/info", "/page/convert", "/health", "/metrics"];
-    routes.iter().fold(some(), |router, path| router.route(path, any(answer))).with_state(service())
-}
-
-fn some() -> Router<Arc<Service>> {
-    let routes = ["/debug/pprof", "/debug/pprof/", "/debug/pprof/{name}", "/sample", "/samples", "/alloc/stats"];
-    routes.iter().fold(Router::new(), |router, path| router.route(path, any(answer)))
+    Router::new().fallback(answer).with_state(service())
 }
 
 /// One for all routers of the process.

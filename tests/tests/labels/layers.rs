@@ -99,7 +99,7 @@ fn the_endpoints_are_mounted_in_an_axum_server() {
         let app = axum::Router::new()
             .route("/", axum::routing::get(|| async { "mine" }))
             .merge(profile_recorder::router())
-            .nest("/profiler", profile_recorder::router_with_page());
+            .nest_service("/profiler", profile_recorder::router_with_page());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -125,9 +125,14 @@ fn the_endpoints_are_mounted_in_an_axum_server() {
     assert!(ask("POST /sample HTTP/1.1").starts_with("HTTP/1.1 200"));
     assert!(ask("GET /debug/pprof/profile?hz=0 HTTP/1.1").starts_with("HTTP/1.1 400"));
     assert!(ask("GET /alloc/stats HTTP/1.1").contains("bytes_asked"));
-    assert!(ask("GET /nothing HTTP/1.1").starts_with("HTTP/1.1 404"));
-    let page = ask("GET /profiler HTTP/1.1");
-    assert!(page.to_lowercase().contains("<!doctype html>") && page.contains("content-security-policy"), "{page:.500}");
+    for path in ["/nothing", "/profiler/nothing", "/profilers"] {
+        assert!(ask(&format!("GET {path} HTTP/1.1")).starts_with("HTTP/1.1 404"), "{path}");
+    }
+    for path in ["/profiler", "/profiler/", "/profiler?mode=cpu"] {
+        let page = ask(&format!("GET {path} HTTP/1.1"));
+        let is_page = page.to_lowercase().contains("<!doctype html>") && page.contains("content-security-policy");
+        assert!(is_page, "{path}: {page:.500}");
+    }
     assert!(ask("GET /profiler/page/info HTTP/1.1").contains("modes"));
     assert!(ask("GET /profiler/debug/pprof/allocs?format=collapsed HTTP/1.1").contains("boxes"));
     assert!(ask("POST /profiler/page/convert?format=json HTTP/1.1").contains("cannot read this profile"));
