@@ -178,7 +178,7 @@ fn agent(wait: Duration) {
     }
     descriptors::make_private();
     match DUTY.get() {
-        Some(Duty::Serve(variables)) if !STOP.load(Ordering::Acquire) => attend(variables),
+        Some(Duty::Serve(variables)) => attend(variables),
         Some(Duty::Watch { period, with_running, .. }) => watch(*period, *with_running),
         _ => {}
     }
@@ -196,7 +196,7 @@ fn watch(period: Duration, with_running: bool) {
     }
 }
 
-/// Serves, and records what is to be written, until the process ends.
+/// Serves, and records what is to be written, until the process ends. One that ended before its agent had its turn has a profile all the same: its allocations were recorded from the first on.
 fn attend(variables: &Variables) {
     let (config, mistakes) = Config::parse(&Surroundings {
         variable: &|name| Some(OsString::from_vec(variables.get(name)?.to_vec())),
@@ -208,7 +208,7 @@ fn attend(variables: &Variables) {
     log::set_level(config.log);
     registry::set_runtime_dir(variables.text("XDG_RUNTIME_DIR").map(PathBuf::from));
     let writing = config.output.as_ref().filter(|_| mistakes.is_empty()).and_then(|_| Writing::begin(&config));
-    let server = serve(config, &mistakes);
+    let server = (!STOP.load(Ordering::Acquire)).then(|| serve(config, &mistakes)).flatten();
     while !STOP.load(Ordering::Acquire) && (server.is_some() || writing.is_some()) {
         std::thread::park();
     }

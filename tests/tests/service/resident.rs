@@ -245,6 +245,29 @@ print('done')";
 }
 
 #[test]
+fn however_early_a_process_ends_what_it_allocated_is_written() {
+    let directory = scratch();
+    let source = "#include <stdlib.h>
+__attribute__((noinline)) char *asks(int n) { char *p = malloc(n); *(volatile char *)p = 1; return p; }
+int main(void) { for (int i = 0; i < 7; i++) free(asks(1000)); return 0; }";
+    let program = programs::compile_source("brief", source, directory.path());
+    let profile = directory.path().join("p.folded");
+    for _ in 0..40 {
+        let mut command = Command::new(&program);
+        command
+            .env("LD_PRELOAD", resident::library())
+            .env("PROFILE_RECORDER_OUTPUT", &profile)
+            .env("PROFILE_RECORDER_ALLOC_INTERVAL", "1")
+            .env("PROFILE_RECORDER_MODE", "allocs");
+        assert!(output(&mut command).status.success());
+        let stacks = read(&profile);
+        let of_asks = stacks.lines().find(|line| line.contains(";asks;"));
+        assert!(of_asks.is_some_and(|line| line.ends_with(" 7")), "{stacks}");
+        std::fs::remove_file(&profile).unwrap();
+    }
+}
+
+#[test]
 fn mistakes_are_told_in_one_line_and_the_program_runs() {
     for (variable, value, said) in [
         ("PROFILE_RECORDER_SERVER_URL", "nonsense", "not a URL"),
