@@ -7,13 +7,13 @@ use profile::SymbolFrame;
 
 use crate::Detail;
 
-/// Most functions that are kept, of all files together: some five megabytes with their names.
+/// Most functions that are kept, of all files together.
 const FUNCTIONS: usize = 32 << 10;
 
 /// How long a file's names are kept. Debug files that are installed meanwhile are found then.
 const KEPT: Duration = Duration::from_secs(300);
 
-/// Names that were found before, in bounded memory (five megabytes at most) and for five minutes. The content of a file is told by its build id; of files without one, and of those
+/// Names that were found before, of 32,768 functions at most, for five minutes. The content of a file is told by its build id; of files without one, and of those
 /// that were not wholly used, nothing is kept, and nothing of code that was generated at run time.
 ///
 /// Meant for one set of [`Options`](crate::Options), but for the detail.

@@ -102,15 +102,15 @@ pub fn symbolize(profile: &Profile, options: &Options) -> Symbolized {
 
 /// The same, with what was found for profiles before it; what is found is kept there.
 pub fn symbolize_again(profile: &Profile, options: &Options, known: &mut Known) -> Symbolized {
-    complete_with(profile, Symbols::new(), options, known)
+    complete_with(profile, Symbols::new(), options, Some(known))
 }
 
 /// Names the addresses of `profile` that `symbols` does not name yet, and returns both together.
 pub fn complete(profile: &Profile, symbols: Symbols, options: &Options) -> Symbolized {
-    complete_with(profile, symbols, options, &mut Known::default())
+    complete_with(profile, symbols, options, None)
 }
 
-fn complete_with(profile: &Profile, symbols: Symbols, options: &Options, known: &mut Known) -> Symbolized {
+fn complete_with(profile: &Profile, symbols: Symbols, options: &Options, mut known: Option<&mut Known>) -> Symbolized {
     let mut found = Symbolized { symbols, notes: Vec::new() };
     if options.detail == Detail::None {
         return found;
@@ -138,16 +138,22 @@ fn complete_with(profile: &Profile, symbols: Symbols, options: &Options, known: 
         .into_iter()
         .filter_map(|id| profile.mapping(id).map(|mapping| (mapping.path.as_str(), mapping.build_id.as_slice())))
         .collect();
-    known.begin();
+    if let Some(known) = &mut known {
+        known.begin();
+    }
     for ((path, build_id), batch) in files {
         let addresses = batch.addresses();
         let asked = Asked { path, build_id, detail: options.detail };
-        let frames = known.frames(asked, &addresses, |addresses, has_known| {
+        let mut find = |addresses: &[u64], has_known| {
             let (has_named, notes) = (has_known || named.contains(&(path, build_id)), found.notes.len());
             let file = (build_id, profile.start_unix_ns, has_named);
             let frames = module::frames(path, file, addresses, options, &mut found.notes);
             (frames, found.notes.len() == notes)
-        });
+        };
+        let frames = match &mut known {
+            Some(known) => known.frames(asked, &addresses, find),
+            None => find(&addresses, false).0,
+        };
         batch.insert(&addresses, &frames, &mut found.symbols);
     }
     let addresses = generated.addresses();
