@@ -91,6 +91,7 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     header.start_realtime_ns.store(clock::realtime_ns(), Ordering::Relaxed);
     header.start_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     header.start_cpu_ns.store(clock::process_cpu_ns(), Ordering::Relaxed);
+    header.start_thread_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
     // Not on the stack: a child that nobody announced comes here from wherever it allocates.
     let mut exe = Mapping::new(4096);
     let exe = exe.as_mut().map_or(&mut [][..], Mapping::bytes_mut);

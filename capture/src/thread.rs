@@ -77,6 +77,8 @@ pub struct ThreadState {
     pub last_values: AtomicU32,
     /// See `last_address`.
     pub last_objects_q16: AtomicU64,
+    /// When it was registered, by CLOCK_MONOTONIC.
+    pub registered_ns: AtomicU64,
     /// CPU clock at the last sample.
     pub sampled_cpu_ns: AtomicU64,
     /// Session for which `sampled_cpu_ns` holds.
@@ -262,7 +264,9 @@ fn register() -> Option<&'static ThreadState> {
     }
     state.inside.store(0, Ordering::Relaxed);
     let seed = (state as *const ThreadState as u64) ^ u64::from(syscall::gettid()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    state.random.store(seed ^ crate::clock::monotonic_ns() | 1, Ordering::Relaxed);
+    let now = crate::clock::monotonic_ns();
+    state.registered_ns.store(now, Ordering::Relaxed);
+    state.random.store(seed ^ now | 1, Ordering::Relaxed);
     state.interval.store(0, Ordering::Relaxed);
     state.armed.store(0, Ordering::Relaxed);
     state.last_address.store(1, Ordering::Relaxed);
@@ -445,6 +449,19 @@ pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
     // SAFETY: just allocated for a thread.
     unsafe { region::record::<Thread>(id) }.tid.store(tid, Ordering::Relaxed);
     Some(id)
+}
+
+/// The name in a thread's record.
+pub fn recorded_name(id: RecordId) -> [u8; 16] {
+    let mut name = [0; 16];
+    if !id.is_none() {
+        // SAFETY: the id is that of a thread's record.
+        let record = unsafe { region::record::<Thread>(id) };
+        for (to, from) in name.chunks_exact_mut(8).zip(&record.name) {
+            to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
+        }
+    }
+    name
 }
 
 /// Sets the name in a record that [`record_for`] made.

@@ -162,8 +162,10 @@ record! {
         start_cpu_ns: u64,
         /// The same clock at the last sign of the process, without what the recorder's own threads used; 0: not noted.
         last_cpu_ns: u64,
+        /// CPU clock of the thread on which recording began, at that time: before an `exec` it and others may have used more of the process's.
+        start_thread_cpu_ns: u64,
         /// Reserved.
-        reserved: [u64; 13],
+        reserved: [u64; 12],
     }
 }
 

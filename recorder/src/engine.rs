@@ -209,6 +209,7 @@ pub(crate) unsafe fn reset_in_child() {
         unsafe { (CPU.take_in_child(), WALL.take_in_child(), INTERVAL.take_in_child(), TREE.take_in_child()) };
     // Threads that they name are not here.
     std::mem::forget((cpu, wall, tree));
+    sampler::handler::arm_wall(false);
     if interval.is_none_or(|interval| interval.is_some()) {
         record::set_interval(CONFIGURED.load(Ordering::Relaxed));
     }

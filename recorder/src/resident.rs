@@ -188,7 +188,7 @@ fn agent(wait: Duration) {
 fn watch(period: Duration, with_running: bool) {
     let _running_threads = with_running.then(WithRunning::new);
     let Some(header) = region::header() else { return };
-    let (begun, cpu) = (&header.start_monotonic_ns, &header.start_cpu_ns);
+    let (begun, cpu) = (&header.start_monotonic_ns, &header.start_thread_cpu_ns);
     let (begun_ns, cpu_ns) = (begun.load(Ordering::Relaxed), cpu.load(Ordering::Relaxed));
     match Watch::start() {
         Some(watch) => engine::sample_wall(watch.since(begun_ns, cpu_ns), period, &STOP),

@@ -21,7 +21,7 @@ use capture::thread::{self, Current, Recording, ThreadState};
 use capture::tree::Place;
 use capture::{clock, region, syscall, walk};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use layout::{Frame, Lost, Pseudo, RecordId, Root, State, Truncated};
+use layout::{Frame, Lost, Pseudo, RecordId, Root, State};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
@@ -234,6 +234,12 @@ pub(crate) fn is_cpu_armed() -> bool {
 #[cfg(feature = "server")]
 pub(crate) fn arm_wall(armed: bool) {
     WALL.store(armed, Ordering::Release);
+}
+
+/// Whether wall-clock ticks are recorded.
+#[cfg(feature = "server")]
+pub(crate) fn is_wall_armed() -> bool {
+    WALL.load(Ordering::Acquire)
 }
 
 unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -498,24 +504,6 @@ pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns
     let (recording, _) = unsafe { thread.handler() };
     recording.tree.add_time(node, 0, weight_ns);
     account(thread, weight_ns);
-}
-
-/// On a thread that ends: the elapsed time for which it was asked, and did not come to answer.
-///
-/// Called while the signal is blocked on the calling thread, whose tree this is.
-pub(crate) fn flush_pending(thread: &'static ThreadState) {
-    let left_ns = thread.pending_wall_ns.swap(0, Ordering::AcqRel);
-    if left_ns == 0 || !WALL.load(Ordering::Acquire) {
-        return;
-    }
-    // SAFETY: its signal is blocked.
-    let (recording, _) = unsafe { thread.handler() };
-    let frames = [Pseudo::Truncated(Truncated::BetweenLooks), Pseudo::State(State::OnCpu)].map(Frame::pseudo);
-    let root = recording.root(Root::Wall, thread.record_id());
-    let place = frames.into_iter().fold(root, |place, frame| recording.tree.child(place?, frame));
-    if !place.is_some_and(|place| recording.tree.add_time(place.node(), 1, left_ns)) {
-        region::lose(Lost::TimeStoreFull, 1, left_ns);
-    }
 }
 
 /// Gives a signal that is not ours to the application's handler, with the signals blocked that it asked for.

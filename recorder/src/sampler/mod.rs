@@ -3,6 +3,8 @@
 #[cfg(feature = "server")]
 pub(crate) mod cpu;
 pub(crate) mod effort;
+#[cfg(feature = "server")]
+mod ended;
 pub(crate) mod handler;
 #[cfg(feature = "server")]
 mod outside;

@@ -55,6 +55,11 @@ impl Task {
         Self { tid, kept: [None, None], scheduled: None }
     }
 
+    /// One that is known since it began: it has neither run nor waited before.
+    pub(super) fn from_its_beginning(tid: u32) -> Self {
+        Self { scheduled: Some([0, 0]), ..Self::new(tid) }
+    }
+
     /// The thread's CPU clock; 0 if it ended.
     pub(super) fn cpu_ns(&self) -> u64 {
         clock_ns(thread_cpu_clock(self.tid))
@@ -65,7 +70,7 @@ impl Task {
         self.read(0, descriptors).map_or(Status::Unknown, |line| parse(line.trim()))
     }
 
-    /// Nanoseconds that the thread waited for a processor since the last call. `None` the first time, and where the kernel does not count.
+    /// Nanoseconds that the thread waited for a processor since the last call. `None` the first time, if it was there before, and where the kernel does not count.
     pub(super) fn waited(&mut self, descriptors: &mut Descriptors) -> Option<u64> {
         let line = self.read(1, descriptors)?;
         let mut words = line.split_ascii_whitespace().map_while(|word| word.parse().ok());

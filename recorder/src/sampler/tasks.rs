@@ -2,7 +2,7 @@
 
 use crate::own;
 use capture::clock;
-use capture::syscall::File;
+use capture::syscall::{File, clock_ns};
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
@@ -32,7 +32,7 @@ pub(crate) fn list() -> HashSet<u32> {
 pub(crate) struct Listing {
     /// Number of threads, the recorder's own among them, when they were listed.
     threads: u64,
-    listed_ns: u64,
+    pub(super) listed_ns: u64,
     /// How long to wait until they are listed again: with and without a change of their number.
     pauses_ns: [u64; 2],
 }
@@ -69,6 +69,23 @@ impl Listing {
 /// Number of threads: the links of the directory that lists them, less two.
 fn number() -> u64 {
     std::fs::metadata("/proc/self/task").map_or(0, |directory| directory.nlink())
+}
+
+/// When a thread began, by CLOCK_MONOTONIC, as the kernel notes it in ticks: not before the first, and before the second.
+pub(super) fn began(tid: u32) -> Option<(u64, u64)> {
+    // CLOCK_BOOTTIME, which goes on while the machine is suspended.
+    const SINCE_BOOT: i32 = 7;
+    let suspended = clock_ns(SINCE_BOOT).saturating_sub(clock::monotonic_ns());
+    let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let line = std::fs::read(format!("/proc/self/task/{tid}/stat")).ok()?;
+    let first = (started(&line)? * tick).saturating_sub(suspended);
+    Some((first, first + tick))
+}
+
+/// The 22nd word of a line of `stat`; the second is a name in parentheses, and may contain any.
+fn started(line: &[u8]) -> Option<u64> {
+    let after_the_name = line.get(line.iter().rposition(|byte| *byte == b')')? + 1..)?;
+    str::from_utf8(after_the_name).ok()?.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
 /// A thread's name.

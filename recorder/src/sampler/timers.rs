@@ -132,7 +132,10 @@ fn thread_ends(thread: &'static ThreadState) {
     let blocked = BlockedSignal::new();
     disarm(thread);
     flush_tail(thread);
-    handler::flush_pending(thread);
+    #[cfg(feature = "server")]
+    if handler::is_wall_armed() {
+        super::ended::note(thread);
+    }
     if is_self_arming() {
         // The thread's clock goes with it, the process's keeps what it had.
         spent::note(0);

@@ -9,7 +9,12 @@
 //!
 //! # Many threads
 //! Threads that have not run for a while are looked at in turn, so many a second whatever their number. What they are given stays exact: the time since each was looked at last.
+//!
+//! # Threads that come and go
+//! The first look at a new thread gives it the time since it began, as the kernel notes that; its end, if it is registered, tells the rest ([`super::ended`]). So a thread has the
+//! time for which it existed, however late the sampler comes, and one that no look found has its time without a stack.
 
+use super::ended::{End, Taker};
 use super::status::{Blocked, Descriptors, Status, Task};
 use super::{handler, outside, tasks};
 use capture::region::LogCursor;
@@ -19,6 +24,7 @@ use capture::tree::{Place, Tree};
 use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -33,6 +39,8 @@ const HANDLERS_TAKE: Duration = Duration::from_millis(2);
 struct Watched {
     task: Task,
     record: RecordId,
+    /// A record that was made for it because it was not registered: what was entered before it was keeps that one.
+    made: Option<RecordId>,
     /// Its state, which another thread may have since: see [`Watched::state`].
     known: Option<&'static ThreadState>,
     cpu_ns: u64,
@@ -47,6 +55,8 @@ struct Watched {
     blocked: Option<(Blocked, RecordId)>,
     /// Time of a state in which it was not found yet.
     owed: Parts,
+    /// Its end was told: the kernel may list it for a while.
+    ended: bool,
 }
 
 /// Parts of elapsed time, in nanoseconds.
@@ -109,8 +119,10 @@ pub(crate) struct Watch {
     awake: Vec<u32>,
     /// Those that did not run for a while, in the order of their turns. As above.
     idle: VecDeque<u32>,
+    begun_ns: u64,
     /// When the last tick began.
     looked_ns: u64,
+    ends: Taker,
     others: Others,
     listing: tasks::Listing,
     entering: Entering,
@@ -172,23 +184,35 @@ impl Watch {
             now_ns: 0,
             states: None,
         };
+        let ends = Taker::new();
+        let now = clock::monotonic_ns();
         let mut watch = Self {
             threads: HashMap::new(),
             awake: Vec::new(),
             idle: VecDeque::new(),
-            looked_ns: clock::monotonic_ns(),
+            begun_ns: now,
+            looked_ns: now,
+            ends,
             others: Others::default(),
             listing: tasks::Listing::new(),
             entering,
         };
-        watch.list(clock::monotonic_ns());
+        for tid in watch.listing.changed(now).unwrap_or_default() {
+            watch.awake.push(tid);
+            watch.threads.insert(tid, Watched::new(tid, watch.entering.state(tid), now));
+        }
         Some(watch)
     }
 
-    /// The process's first thread is looked at since then, when its CPU clock was `cpu_ns`: a new process may be at work for a while before this thread gets a processor.
+    /// All is looked at since the process began, when its first thread's CPU clock was `cpu_ns`: a new process may be at work for a while before this thread gets a processor.
     pub(crate) fn since(mut self, begun_ns: u64, cpu_ns: u64) -> Self {
-        if let Some(first) = self.threads.get_mut(&getpid()) {
-            (first.looked_ns, first.cpu_ns) = (begun_ns, cpu_ns);
+        let now = std::mem::replace(&mut self.begun_ns, begun_ns);
+        for (&tid, watched) in &mut self.threads {
+            if tid == getpid() {
+                (watched.looked_ns, watched.cpu_ns) = (begun_ns, cpu_ns);
+            } else {
+                watched.begins_within(tid, begun_ns..now);
+            }
         }
         self
     }
@@ -212,14 +236,13 @@ impl Watch {
         let Self { threads, awake, idle, entering, .. } = self;
         // Whether it is idle now; `None` if it ended, which an idle thread may have done before another got its number.
         let mut look = |tid: u32, was_idle: bool| {
-            let watched = threads.get_mut(&tid).filter(|watched| watched.idle == was_idle)?;
-            let elapsed = now.saturating_sub(std::mem::replace(&mut watched.looked_ns, now));
+            let watched = threads.get_mut(&tid).filter(|watched| watched.idle == was_idle && !watched.ended)?;
             if was_idle && !at_all && watched.asked_ns >= ran_ns {
-                watched.sleeps_on(tid, elapsed, entering);
+                watched.sleeps_on(tid, now, entering);
                 return Some(true);
             }
             watched.asked_ns = now;
-            watched.look(tid, elapsed, with_running, entering);
+            watched.look(tid, now, with_running, entering);
             watched.idle = watched.is_idle();
             Some(watched.idle)
         };
@@ -240,22 +263,42 @@ impl Watch {
     }
 
     fn list(&mut self, now: u64) {
-        let Some(listed) = self.listing.changed(now) else { return };
+        let before_ns = self.listing.listed_ns;
+        let listed = self.listing.changed(now);
+        // After the listing: who is not there any more has told its end.
+        self.take_ends();
+        let Some(listed) = listed else { return };
         let Self { threads, awake, entering, .. } = self;
+        entering.states = None;
         threads.retain(|tid, watched| {
-            let lives = listed.contains(tid);
-            if !lives {
+            // Another thread may have got the number of one that ended.
+            let lives = listed.contains(tid) && !(watched.ended && entering.state(*tid).is_some());
+            if !lives && !watched.ended {
                 watched.task.release(&mut entering.descriptors);
                 watched.settle(*tid, entering);
             }
             lives
         });
-        entering.states = None;
         for tid in listed {
             threads.entry(tid).or_insert_with(|| {
                 awake.push(tid);
-                Watched::new(tid, now, entering.state(tid))
+                let mut watched = Watched::new(tid, entering.state(tid), now);
+                watched.begins_within(tid, before_ns..now);
+                watched
             });
+        }
+    }
+
+    /// Gives threads that ended their last time.
+    fn take_ends(&mut self) {
+        let Self { threads, entering, begun_ns, .. } = self;
+        for end in self.ends.take() {
+            let watched = threads.entry(end.tid).or_insert_with(|| {
+                // No look found it.
+                let began_ns = end.began_ns.max(*begun_ns);
+                Watched { record: end.record, ..Watched::unknown(end.tid, began_ns) }
+            });
+            watched.end(end, entering);
         }
     }
 
@@ -265,7 +308,7 @@ impl Watch {
         wait_for_handlers();
         handler::arm_wall(false);
         handler::expect_bare_signals(false);
-        for (tid, watched) in &mut self.threads {
+        for (tid, watched) in self.threads.iter_mut().filter(|(_, watched)| !watched.ended) {
             watched.settle(*tid, &mut self.entering);
         }
         thread::each(|state| {
@@ -360,21 +403,40 @@ impl Entering {
 }
 
 impl Watched {
-    fn new(tid: u32, now: u64, known: Option<&'static ThreadState>) -> Self {
-        let record = known.map(ThreadState::record_id).or_else(|| thread::record_for(tid, &tasks::name(tid)));
-        let task = Task::new(tid);
+    /// A thread that is looked at from now on.
+    fn new(tid: u32, known: Option<&'static ThreadState>, now: u64) -> Self {
+        let made = if known.is_none() { thread::record_for(tid, &tasks::name(tid)) } else { None };
+        let record = known.map(ThreadState::record_id).or(made).unwrap_or(RecordId::NONE);
+        let new = Self::unknown(tid, now);
+        Self { cpu_ns: new.task.cpu_ns(), record, made, known, ..new }
+    }
+
+    fn unknown(tid: u32, since_ns: u64) -> Self {
         Self {
-            cpu_ns: task.cpu_ns(),
-            task,
-            record: record.unwrap_or(RecordId::NONE),
-            known,
-            looked_ns: now,
-            asked_ns: now,
+            task: Task::new(tid),
+            record: RecordId::NONE,
+            made: None,
+            known: None,
+            cpu_ns: 0,
+            looked_ns: since_ns,
+            asked_ns: since_ns,
             still: 0,
             idle: false,
             blocked: None,
             owed: Parts::default(),
+            ended: false,
         }
+    }
+
+    /// It began within these limits: all that it did is counted.
+    fn begins_within(&mut self, tid: u32, limits: Range<u64>) {
+        let registered_ns = self.known.map(|state| state.registered_ns.load(Ordering::Relaxed));
+        let began_ns = tasks::began(tid).map_or(limits.end, |(first, last)| match registered_ns {
+            Some(registered_ns) => registered_ns.clamp(first, last),
+            None => u64::midpoint(first, last),
+        });
+        self.looked_ns = began_ns.max(limits.start).min(limits.end);
+        (self.cpu_ns, self.task) = (0, Task::from_its_beginning(tid));
     }
 
     fn is_idle(&self) -> bool {
@@ -391,23 +453,28 @@ impl Watched {
 
     /// Whose values these are, and its name, which a thread may have changed while it ran: most get theirs after they began.
     fn identify(&mut self, tid: u32, state: Option<&'static ThreadState>) {
-        match state {
-            // It was registered since: both of its records are one thread's.
-            Some(state) => self.record = state.record_id(),
-            None => thread::rename_record(self.record, &tasks::name(tid)),
+        // It may have been registered since: both of its records are one thread's.
+        self.record = state.map_or(self.record, ThreadState::record_id);
+        if let Some(made) = self.made {
+            thread::rename_record(made, &tasks::name(tid));
         }
     }
 
-    fn look(&mut self, tid: u32, elapsed: u64, with_running: bool, entering: &mut Entering) {
+    fn look(&mut self, tid: u32, now: u64, with_running: bool, entering: &mut Entering) {
         let cpu_ns = self.task.cpu_ns();
+        if cpu_ns == 0 && self.cpu_ns != 0 {
+            // It ended a moment ago: that is told next time.
+            return;
+        }
         let ran = cpu_ns.saturating_sub(self.cpu_ns);
         if ran == 0 && self.blocked.is_some() {
             self.still = self.still.saturating_add(1);
             if self.still == STILL {
                 self.task.release(&mut entering.descriptors);
             }
-            return self.sleeps_on(tid, elapsed, entering);
+            return self.sleeps_on(tid, now, entering);
         }
+        let elapsed = self.elapsed(now);
         self.still = 0;
         self.cpu_ns = cpu_ns;
         let before = self.blocked.take();
@@ -444,10 +511,35 @@ impl Watched {
     }
 
     /// It did not run: it is where it was.
-    fn sleeps_on(&mut self, tid: u32, elapsed: u64, entering: &mut Entering) {
+    fn sleeps_on(&mut self, tid: u32, now: u64, entering: &mut Entering) {
+        let elapsed = self.elapsed(now);
         if let Some((_, node)) = self.blocked {
             entering.add(self.record, tid, node, 1, elapsed);
         }
+    }
+
+    /// Time since the last look.
+    fn elapsed(&mut self, now: u64) -> u64 {
+        now.saturating_sub(std::mem::replace(&mut self.looked_ns, now))
+    }
+
+    /// It ended: what it did since the last look goes to where it was then, or to no stack.
+    fn end(&mut self, end: End, entering: &mut Entering) {
+        self.task.release(&mut entering.descriptors);
+        (self.record, self.ended) = (end.record, true);
+        if let Some(made) = self.made {
+            thread::rename_record(made, &thread::recorded_name(end.record));
+        }
+        let elapsed = self.elapsed(end.ended_ns);
+        let before = self.blocked.take();
+        let ran_before = before.is_none();
+        self.owed.add(Parts::of(elapsed, end.cpu_ns.saturating_sub(self.cpu_ns), None, ran_before, ran_before));
+        if let Some((_, node)) = before {
+            entering.add(self.record, end.tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
+        }
+        let runnable = end.asked_runnable_ns;
+        self.owed.add(Parts { on_cpu: end.asked_ns.saturating_sub(runnable), runnable, off_cpu: 0 });
+        self.settle(end.tid, entering);
     }
 
     /// Enters the stack at which the thread blocks. `None` if it moved meanwhile, or the store is full.

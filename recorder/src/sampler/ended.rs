@@ -1,0 +1,134 @@
+//! Threads that ended during a wall-clock session, each as its end found it: the sampler looks from time to time, and on a busy machine late.
+//!
+//! Called from: threads that end; the wall-clock sampler takes. May, at a thread's end: read clocks by raw system calls, write its place here. May not: allocate, lock.
+//!
+//! # Orderings    A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and emptied by the one taker (Acquire, Release).
+
+use capture::thread::ThreadState;
+use capture::{clock, region, syscall};
+use layout::{Lost, RecordId};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Ends between two looks.
+const PLACES: usize = 2048;
+
+const EMPTY: u32 = 0;
+const WRITING: u32 = 1;
+const FULL: u32 = 2;
+
+struct Place {
+    status: AtomicU32,
+    tid: AtomicU32,
+    record: AtomicU32,
+    times_ns: [AtomicU64; 5],
+}
+
+static ENDS: [Place; PLACES] = [const {
+    Place {
+        status: AtomicU32::new(EMPTY),
+        tid: AtomicU32::new(0),
+        record: AtomicU32::new(0),
+        times_ns: [const { AtomicU64::new(0) }; 5],
+    }
+}; PLACES];
+/// Number of ends so far.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) tid: u32,
+    pub(super) record: RecordId,
+    /// When it was registered, and when it ended, by CLOCK_MONOTONIC.
+    pub(super) began_ns: u64,
+    pub(super) ended_ns: u64,
+    /// Its CPU clock at the end.
+    pub(super) cpu_ns: u64,
+    /// Elapsed time for which it was asked, and did not come to answer; of this, the time that it waited for a processor.
+    pub(super) asked_ns: u64,
+    pub(super) asked_runnable_ns: u64,
+}
+
+impl End {
+    /// The calling thread's end.
+    fn of(thread: &ThreadState) -> Self {
+        // In this order: the sampler adds the whole first, and then the part.
+        let asked_runnable_ns = thread.pending_runnable_ns.swap(0, Ordering::AcqRel);
+        Self {
+            tid: thread.tid(),
+            record: thread.record_id(),
+            began_ns: thread.registered_ns.load(Ordering::Relaxed),
+            ended_ns: clock::monotonic_ns(),
+            cpu_ns: clock::thread_cpu_ns(),
+            asked_ns: thread.pending_wall_ns.swap(0, Ordering::AcqRel),
+            asked_runnable_ns,
+        }
+    }
+}
+
+/// Notes the end of the calling thread.
+pub(super) fn note(thread: &ThreadState) {
+    // It may have another than when it was registered.
+    thread.rename(&syscall::thread_name());
+    let End { tid, record, began_ns, ended_ns, cpu_ns, asked_ns, asked_runnable_ns } = End::of(thread);
+    let turn = COUNT.fetch_add(1, Ordering::AcqRel);
+    let place = ENDS
+        .get(turn % PLACES)
+        .filter(|place| place.status.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok());
+    let Some(place) = place else {
+        return region::lose(Lost::TimeStoreFull, 1, asked_ns);
+    };
+    place.tid.store(tid, Ordering::Relaxed);
+    place.record.store(record.0, Ordering::Relaxed);
+    for (to, from) in place.times_ns.iter().zip([began_ns, ended_ns, cpu_ns, asked_ns, asked_runnable_ns]) {
+        to.store(from, Ordering::Relaxed);
+    }
+    place.status.store(FULL, Ordering::Release);
+}
+
+/// Takes what was noted, for one sampler at a time.
+pub(super) struct Taker {
+    /// Ends up to which everything was taken.
+    taken: usize,
+}
+
+impl Taker {
+    /// Takes what is noted from now on: what is there is of an earlier session.
+    pub(super) fn new() -> Self {
+        let mut taker = Self { taken: usize::MAX };
+        taker.take();
+        taker
+    }
+
+    /// The ends since the last call, in any order.
+    pub(super) fn take(&mut self) -> Vec<End> {
+        let count = COUNT.load(Ordering::Acquire);
+        if count == self.taken {
+            return Vec::new();
+        }
+        self.taken = count;
+        let mut ends = Vec::new();
+        for place in &ENDS {
+            match place.status.load(Ordering::Acquire) {
+                FULL => {
+                    let [began_ns, ended_ns, cpu_ns, asked_ns, asked_runnable_ns] =
+                        place.times_ns.each_ref().map(|time| time.load(Ordering::Relaxed));
+                    ends.push(End {
+                        tid: place.tid.load(Ordering::Relaxed),
+                        record: RecordId(place.record.load(Ordering::Relaxed)),
+                        began_ns,
+                        ended_ns,
+                        cpu_ns,
+                        asked_ns,
+                        asked_runnable_ns,
+                    });
+                    place.status.store(EMPTY, Ordering::Release);
+                }
+                // It will be there the next time.
+                WRITING => self.taken = count.wrapping_sub(1),
+                _ => {}
+            }
+        }
+        ends
+    }
+}
