@@ -1,6 +1,7 @@
-//! Formats out and in, a million samples over fifty thousand stacks: `cargo bench -p profile-recorder-benches --bench formats [-- --quick]`
+//! Formats out and in, a million samples over fifty thousand stacks: `cargo bench -p profile-recorder-benches --bench formats [-- --quick] [FILE] [FORMAT...]`
 //!
-//! Samples have threads: a third of them shares stack and thread with another, and none is merged before it is written. `-- FORMAT...` writes these alone, and compares what can be compared. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
+//! The stacks are made by chance, which is harder than any program's: few of their frames are shared. With a FILE, they are those of a recorded profile.
+//! Samples have threads: a third of them shares stack and thread with another, and none is merged before it is written. With a FORMAT, these alone are written. In processor time of the one thread that works, beside what inferno and `go tool pprof -proto` take for the like in the same run.
 
 extern crate profile as profile_recorder_profile;
 
@@ -8,8 +9,9 @@ use inferno::collapse::Collapse;
 use inferno::collapse::perf::Folder;
 use profile::decode::{self, Limits};
 use profile::difference::{Comparison, Side};
-use profile::{Format, Options, Profile, SampleType, Symbols};
+use profile::{Format, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId};
 use profile_recorder_benches::figures::{Rounds, is_quick, processor_time};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -50,9 +52,11 @@ fn ratio(what: &str, ours: f64, theirs: f64) {
 
 fn main() {
     let (samples, stacks, rounds) = if is_quick() { (20_000, 1000, 1) } else { (1_000_000, 50_000, 5) };
-    let of = support::large(samples, stacks);
+    let recorded = std::env::args().skip(1).find_map(|path| std::fs::read(path).ok());
+    let of = recorded.map_or_else(|| support::large(samples, stacks), |bytes| spread(&bytes, samples, stacks));
     println!(
-        "{samples} samples in {stacks} stacks, {} nodes, {} frames\n",
+        "{samples} samples in {} stacks, {} nodes, {} frames\n",
+        of.0.samples.iter().map(|sample| sample.stack).collect::<HashSet<_>>().len(),
         of.0.stacks.len(),
         of.0.stacks.frames().len()
     );
@@ -70,6 +74,33 @@ fn main() {
     if !written.pprof.is_empty() {
         go(&written, rounds);
     }
+}
+
+/// So many samples of twenty threads over the stacks of a recorded profile, so many at most.
+fn spread(bytes: &[u8], samples: usize, stacks: usize) -> (Profile, Symbols) {
+    let (mut profile, symbols) = decode::read(bytes, Limits::default()).expect("a profile");
+    let mut own: Vec<_> = profile.samples.iter().map(|sample| sample.stack).collect();
+    own.sort_unstable();
+    own.dedup();
+    // Some of each part of the program.
+    let step = own.len().div_ceil(stacks).max(1);
+    let own: Vec<_> = own.into_iter().step_by(step).collect();
+    let mut random = support::Random(1);
+    let thread = |i: u32| Thread { pid: 1, tid: i + 1, name: format!("worker {i}"), ..Thread::default() };
+    profile.threads = (0..20).map(thread).collect();
+    profile.sample_types = vec![SampleType::new("alloc_objects", "count"), SampleType::new("alloc_space", "bytes")];
+    profile.default_sample_type = None;
+    let sample = |i: usize| {
+        let objects = 1 + random.below(9) as i64;
+        Sample {
+            stack: own[random.below(own.len() as u64) as usize],
+            thread: Some(ThreadId((i % 20) as u32)),
+            labels: vec![],
+            values: vec![objects, objects * (16 + random.below(500) as i64)],
+        }
+    };
+    profile.samples = (0..samples).map(sample).collect();
+    (profile, symbols)
 }
 
 /// What is compared with others: files, and milliseconds.

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// A running program with a server, every allocation recorded; ended when dropped.
 #[derive(Debug)]
@@ -38,12 +39,17 @@ impl Carrier {
         &mut self.child
     }
 
-    /// The JSON that the server answers.
+    /// The JSON that the server answers, asked again as often as it says that it was asked too often.
     ///
     /// # Panics
     /// If it answers anything else.
     pub fn json(&self, path: &str) -> Value {
-        json(&self.socket, path)
+        loop {
+            match json(&self.socket, path) {
+                Ok(answer) => return answer,
+                Err(TooOften) => std::thread::sleep(Duration::from_secs(1)),
+            }
+        }
     }
 }
 
@@ -54,7 +60,10 @@ impl Drop for Carrier {
     }
 }
 
-fn json(socket: &Path, path: &str) -> Value {
+/// 429: as many recordings were begun as may be in a short time.
+struct TooOften;
+
+fn json(socket: &Path, path: &str) -> Result<Value, TooOften> {
     let mut stream = UnixStream::connect(socket).expect("the server listens");
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the server reads");
@@ -62,6 +71,11 @@ fn json(socket: &Path, path: &str) -> Value {
     stream.read_to_end(&mut answer).expect("the server answers");
     let text = String::from_utf8_lossy(&answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: {text:.500}"));
-    assert!(head.split_whitespace().nth(1) == Some("200"), "{path}: {text:.500}");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {head}"))
+    let status = head.split_whitespace().nth(1);
+    if status == Some("429") {
+        assert!(head.contains("\r\nretry-after: 1\r\n"), "{path}: {text:.500}");
+        return Err(TooOften);
+    }
+    assert!(status == Some("200"), "{path}: {text:.500}");
+    Ok(serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {head}")))
 }
