@@ -120,6 +120,13 @@ pub fn is_stopped() -> bool {
     header().is_some_and(|header| header.stopped.load(Ordering::Relaxed) != 0)
 }
 
+/// Notes a sign of the process, if the store is its own and not its parent's (after vfork). Anywhere.
+pub fn note_sign() {
+    if let Some(header) = header().filter(|header| header.pid.load(Ordering::Relaxed) == syscall::getpid()) {
+        header.last_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    }
+}
+
 /// Number of the region: what was noted of another one means nothing in this one.
 #[inline]
 pub fn epoch() -> u32 {

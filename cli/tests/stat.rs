@@ -62,6 +62,25 @@ fn every_function_is_counted_exactly_over_all_threads() {
 }
 
 #[test]
+fn a_peak_has_its_time_however_small_it_is() {
+    let mut place = Place::new();
+    let program = |bytes: u32| {
+        let wait = "usleep(100000);";
+        let head = "#include <stdlib.h>\n#include <unistd.h>\nvoid *volatile p;\n";
+        format!("{head}int main(void) {{ {wait} p = malloc({bytes}); {wait} free(p); return 0; }}")
+    };
+    for (name, bytes) in [("small", 100), ("large", 1_000_000)] {
+        place.compile(name, &program(bytes), &["-O0"]);
+        let report = json(&place.run(&["stat", "--json", "--", &format!("./{name}")]));
+        let (live, elapsed) = (&report["live"], report["elapsed_seconds"].as_f64().unwrap());
+        assert!(live["peak_bytes"].as_u64() >= Some(bytes.into()), "{live}");
+        let after = live["peak_after_seconds"].as_f64().unwrap();
+        // A small one is known when the process ends.
+        assert!(after > 0.1 && after <= elapsed, "{name}: after {after} of {elapsed} s");
+    }
+}
+
+#[test]
 fn the_report_is_laid_out_like_perf_and_stays_out_of_standard_output() {
     let place = Place::new();
     let ran = place.run(&["stat", "--", "sh", "-c", "echo out"]);

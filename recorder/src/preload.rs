@@ -148,6 +148,7 @@ pub fn is_own_thread() -> bool {
 pub fn process_ends() {
     if RECORDED.load(Ordering::Relaxed) {
         timers::process_ends();
+        region::note_sign();
     }
 }
 

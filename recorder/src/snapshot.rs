@@ -2,9 +2,8 @@
 
 use crate::sampler::{spent, tasks};
 use crate::{own, room};
-use capture::{clock, copy, region, thread};
+use capture::{copy, region, thread};
 use profile::store::{self, Counters, Decoded};
-use std::sync::atomic::Ordering;
 
 /// Copies and decodes the store. `None` if there is none.
 pub(crate) fn take() -> Option<Decoded> {
@@ -18,7 +17,7 @@ pub(crate) fn counters() -> Option<Counters> {
 
 /// A copy of the store itself; `None` without one, and where the process may not have the memory to make use of it.
 pub(crate) fn bytes() -> Option<Vec<u8>> {
-    let header = region::header()?;
+    region::header()?;
     if !room::for_a_recording() {
         return None;
     }
@@ -30,7 +29,7 @@ pub(crate) fn bytes() -> Option<Vec<u8>> {
         }
     });
     spent::note(own::cpu_ns());
-    header.last_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    region::note_sign();
     let mut bytes = vec![0; region::used_bytes()];
     let length = copy::copy(&mut bytes);
     bytes.truncate(length);

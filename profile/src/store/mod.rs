@@ -65,7 +65,7 @@ pub struct LiveMemory {
     pub bytes: i64,
     /// The most that were live. Exact for one thread; each further thread can hide up to 32 KiB.
     pub peak_bytes: i64,
-    /// When that was, in nanoseconds from the beginning of the recording; to within the time in which a thread's live memory changes by 32 KiB.
+    /// When that was, in nanoseconds from the beginning of the recording; to within the time in which a thread's live memory changes by 32 KiB. 0 if it is not known: of a process that ended by a signal before it came to so much.
     pub peak_after_ns: i64,
 }
 
@@ -212,7 +212,7 @@ fn live(view: &View<'_>, header: &HeaderFields) -> Option<LiveMemory> {
     let most = threads.iter().map(|thread| thread.live_bytes_max as i64).max().unwrap_or(0).max(0);
     let since = brought_in.saturating_add(most).max(bytes);
     let known = header.peak_live_bytes as i64;
-    let peaked = if since > known { header.last_monotonic_ns } else { header.peak_monotonic_ns };
+    let peaked = if since > known { header.last_monotonic_ns } else { 0 }.max(header.peak_monotonic_ns);
     Some(LiveMemory {
         kind,
         bytes,

@@ -42,7 +42,11 @@ pub(super) fn text(meter: &Meter, counters: &Counters, store: &StoreHealth, own_
     let answers = meter.answers().map(|(class, count)| (label("code", &format!("{class}xx")), count as f64));
     page.metric("http_answers_total", "counter", "Answered requests by class of status.", answers);
     page.single("time_samples_total", "counter", "Samples of CPU and elapsed time entered.", store.time_samples as f64);
-    let events = store.lost.iter().map(|(reason, events, _)| (label("reason", reason.reason()), *events as f64));
+    // A store can be full of samples of time and of allocations.
+    let events = store.lost.iter().map(|(reason, events, _)| {
+        let kind = if reason.is_time() { "time" } else { "allocation" };
+        (format!("{{kind=\"{kind}\",reason=\"{}\"}}", reason.reason()), *events as f64)
+    });
     page.metric("lost_total", "counter", "Events that could not be recorded, by reason.", events);
     let of = |time: bool| {
         let matching = store.lost.iter().filter(move |(reason, ..)| reason.is_time() == time);
@@ -82,14 +86,21 @@ mod tests {
         let mut counters = Counters::default();
         counters.counts.calls[Function::Malloc as usize] = 3;
         counters.counts.bytes[Function::Malloc as usize] = 100;
-        let lost = vec![(Lost::TimeStoreFull, 2, 500_000_000), (Lost::StoreFull, 1, 64)];
+        let weights = |reason: Lost| match reason {
+            Lost::TimeStoreFull => (reason, 2, 500_000_000),
+            Lost::StoreFull => (reason, 1, 64),
+            _ => (reason, 0, 0),
+        };
+        let lost = Lost::ALL.map(weights).to_vec();
         let store =
             StoreHealth { used_bytes: 4096, budget_bytes: 8192, time_samples: 9, handler_ns: 1_500_000_000, lost };
         let text = text(&Meter::new(), &counters, &store, 0.25);
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let mut seen = std::collections::HashSet::new();
         for line in &samples {
             let (series, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().is_ok(), "{line}");
+            assert!(seen.insert(series), "twice: {line}");
             let name = series.split('{').next().unwrap();
             for kind in ["HELP", "TYPE"] {
                 assert_eq!(text.matches(&format!("# {kind} {name} ")).count(), 1, "{kind} {name}");
@@ -98,6 +109,8 @@ mod tests {
         for expected in [
             "profile_recorder_allocation_calls_total{function=\"malloc\"} 3".to_owned(),
             "profile_recorder_held_bytes 4096".to_owned(),
+            "profile_recorder_lost_total{kind=\"time\",reason=\"store full\"} 2".to_owned(),
+            "profile_recorder_lost_total{kind=\"allocation\",reason=\"store full\"} 1".to_owned(),
             "profile_recorder_handler_seconds_total 1.5".to_owned(),
             format!("profile_recorder_lost_seconds_total{{reason=\"{}\"}} 0.5", Lost::TimeStoreFull.reason()),
             format!("profile_recorder_lost_bytes_total{{reason=\"{}\"}} 64", Lost::StoreFull.reason()),
