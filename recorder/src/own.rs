@@ -76,6 +76,13 @@ pub(crate) fn step_back() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
+/// CPU time of the recorder's threads so far, those that ended included.
+pub(crate) fn spent_ns() -> u64 {
+    // Who ends is in the one sum or in the other.
+    let own = OWN.lock();
+    own.iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum::<u64>() + spent::own_ended_ns()
+}
+
 /// CPU time of the recorder's threads that run.
 pub(crate) fn cpu_ns() -> u64 {
     OWN.lock().iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum()

@@ -217,7 +217,7 @@ fn take() -> Result<Taken, SessionError> {
 }
 
 fn wait(window: Duration, cancel: &Cancel) -> Result<(), SessionError> {
-    const STEP: Duration = Duration::from_millis(50);
+    const STEP: Duration = Duration::from_millis(200);
     cancel.0.fetch_or(Cancel::BEGUN, Ordering::Relaxed);
     let end = Instant::now() + window;
     loop {

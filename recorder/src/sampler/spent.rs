@@ -34,6 +34,12 @@ pub(super) fn note_now_and_then() {
     }
 }
 
+/// CPU time of the recorder's own threads that ended.
+#[cfg(feature = "server")]
+pub(crate) fn own_ended_ns() -> u64 {
+    OWN_ENDED.load(Ordering::Relaxed)
+}
+
 /// One of the recorder's own threads ends, having used so much.
 #[cfg(feature = "server")]
 pub(crate) fn own_thread_ends(cpu_ns: u64) {

@@ -30,6 +30,8 @@ pub(crate) fn list() -> HashSet<u32> {
 
 /// Lists the threads when their number is another, or now and then (one may have taken another's place), and never so often that it takes much time.
 pub(crate) struct Listing {
+    /// The directory that lists them: asking it by its path takes longer than all else of a look at threads that sleep.
+    directory: Option<std::fs::File>,
     /// Number of threads, the recorder's own among them, when they were listed.
     threads: u64,
     pub(super) listed_ns: u64,
@@ -37,18 +39,18 @@ pub(crate) struct Listing {
     pauses_ns: [u64; 2],
 }
 
-/// Listing takes at most this part of a processor's time as long as the number of threads is the same; twenty times as much while it changes.
-const PART: u64 = 1000;
+/// Listing takes at most this part of a processor's time as long as the number of threads is the same, and a hundred times as much while it changes.
+const PART: u64 = 5000;
 
 impl Listing {
     pub(crate) fn new() -> Self {
-        Self { threads: u64::MAX, listed_ns: 0, pauses_ns: [0; 2] }
+        Self { directory: None, threads: u64::MAX, listed_ns: 0, pauses_ns: [0; 2] }
     }
 
     /// The threads, if they shall be looked through now.
     pub(crate) fn changed(&mut self, now: u64) -> Option<HashSet<u32>> {
         const SELDOM_NS: u64 = 4_000_000_000;
-        let threads = number();
+        let threads = self.number();
         let [if_changed, if_not] = self.pauses_ns;
         let pause = if threads == self.threads { if_not } else { if_changed };
         if now.saturating_sub(self.listed_ns) < pause {
@@ -57,18 +59,21 @@ impl Listing {
         let begun = clock::thread_cpu_ns();
         let listed = list();
         let took = clock::thread_cpu_ns().saturating_sub(begun);
-        *self = Self { threads, listed_ns: now, pauses_ns: [took * PART / 20, (took * PART).min(SELDOM_NS)] };
+        // Opened anew: the application may have closed what is not its own.
+        let directory = std::fs::File::open("/proc/self/task").ok();
+        let pauses_ns = [took * PART / 100, (took * PART).min(SELDOM_NS)];
+        *self = Self { directory, threads, listed_ns: now, pauses_ns };
         // With few threads, a new one is found at once.
         if took < 100_000 {
-            self.pauses_ns = [0, took * PART / 4];
+            self.pauses_ns = [0, took * PART / 20];
         }
         Some(listed)
     }
-}
 
-/// Number of threads: the links of the directory that lists them, less two.
-fn number() -> u64 {
-    std::fs::metadata("/proc/self/task").map_or(0, |directory| directory.nlink())
+    /// Number of threads: the links of the directory that lists them, less two.
+    fn number(&self) -> u64 {
+        self.directory.as_ref().and_then(|directory| directory.metadata().ok()).map_or(0, |known| known.nlink())
+    }
 }
 
 /// When a thread began, by CLOCK_MONOTONIC, as the kernel notes it in ticks: not before the first, and before the second.

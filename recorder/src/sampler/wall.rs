@@ -17,19 +17,21 @@
 use super::ended::{End, Taker};
 use super::status::{Blocked, Descriptors, Status, Task};
 use super::{handler, outside, tasks};
+use crate::own;
 use capture::region::LogCursor;
 use capture::syscall::{getpid, queue_signal};
 use capture::thread::{self, ThreadState};
 use capture::tree::{Place, Tree};
 use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
+use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Looks a second at threads that do not run.
-const IDLE_LOOKS_PER_SECOND: u64 = 2000;
+/// Looks a second at threads that do not run: one at each, within these limits.
+const IDLE_LOOKS_PER_SECOND: [u64; 2] = [1000, 2000];
 /// Looks without a change after which a thread does not run.
 const STILL: u32 = 4;
 /// How long the end of a session waits for them.
@@ -41,6 +43,8 @@ struct Watched {
     record: RecordId,
     /// A record that was made for it because it was not registered: what was entered before it was keeps that one.
     made: Option<RecordId>,
+    /// The name in that record was asked for in this tick.
+    is_named: bool,
     /// Its state, which another thread may have since: see [`Watched::state`].
     known: Option<&'static ThreadState>,
     cpu_ns: u64,
@@ -114,7 +118,7 @@ impl Drop for WithRunning {
 
 /// A wall-clock session.
 pub(crate) struct Watch {
-    threads: HashMap<u32, Watched>,
+    threads: FxHashMap<u32, Watched>,
     /// Those that are looked at on every tick. What ended may still be there, until its turn.
     awake: Vec<u32>,
     /// Those that did not run for a while, in the order of their turns. As above.
@@ -128,7 +132,7 @@ pub(crate) struct Watch {
     entering: Entering,
 }
 
-/// Whether any thread ran but the calling one, as the process's CPU clock tells: asked once for as many looks as there are idle threads, it saves all of them while everybody sleeps.
+/// Whether any thread ran but the recorder's own, as the process's CPU clock tells: asked once for as many looks as there are idle threads, it saves all of them while everybody sleeps.
 #[derive(Default)]
 struct Others {
     /// Most that they can have run up to the time when they were found to have run.
@@ -147,8 +151,8 @@ impl Others {
             return;
         }
         self.looks = idle;
-        // Between the two the caller has run as well: both bounds hold.
-        let (before, process, after) = (clock::thread_cpu_ns(), clock::process_cpu_ns(), clock::thread_cpu_ns());
+        // Between the two they have run as well: both bounds hold.
+        let (before, process, after) = (own::spent_ns(), clock::process_cpu_ns(), own::spent_ns());
         if process.saturating_sub(after) > self.cpu_ns {
             (self.cpu_ns, self.ran_ns) = (process.saturating_sub(before), now);
         }
@@ -187,7 +191,7 @@ impl Watch {
         let ends = Taker::new();
         let now = clock::monotonic_ns();
         let mut watch = Self {
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             awake: Vec::new(),
             idle: VecDeque::new(),
             begun_ns: now,
@@ -227,7 +231,9 @@ impl Watch {
         self.list(now);
         (self.entering.now_ns, self.entering.states) = (now, None);
         let since = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
-        let turns = usize::try_from(since.saturating_mul(IDLE_LOOKS_PER_SECOND).div_ceil(1_000_000_000));
+        let [least, most] = IDLE_LOOKS_PER_SECOND;
+        let a_second = u64::try_from(self.idle.len()).unwrap_or(most).clamp(least, most);
+        let turns = usize::try_from(since.saturating_mul(a_second).div_ceil(1_000_000_000));
         let turns = turns.ok().filter(|_| !at_all).map_or(self.idle.len(), |turns| turns.min(self.idle.len()));
         self.others.ask(turns, self.idle.len(), now);
         let whose_turn: Vec<u32> = self.idle.drain(..turns).collect();
@@ -408,7 +414,7 @@ impl Watched {
         let made = if known.is_none() { thread::record_for(tid, &tasks::name(tid)) } else { None };
         let record = known.map(ThreadState::record_id).or(made).unwrap_or(RecordId::NONE);
         let new = Self::unknown(tid, now);
-        Self { cpu_ns: new.task.cpu_ns(), record, made, known, ..new }
+        Self { cpu_ns: new.task.cpu_ns(), record, is_named: made.is_some(), made, known, ..new }
     }
 
     fn unknown(tid: u32, since_ns: u64) -> Self {
@@ -416,6 +422,7 @@ impl Watched {
             task: Task::new(tid),
             record: RecordId::NONE,
             made: None,
+            is_named: false,
             known: None,
             cpu_ns: 0,
             looked_ns: since_ns,
@@ -455,7 +462,7 @@ impl Watched {
     fn identify(&mut self, tid: u32, state: Option<&'static ThreadState>) {
         // It may have been registered since: both of its records are one thread's.
         self.record = state.map_or(self.record, ThreadState::record_id);
-        if let Some(made) = self.made {
+        if let Some(made) = self.made.filter(|_| !std::mem::take(&mut self.is_named)) {
             thread::rename_record(made, &tasks::name(tid));
         }
     }

@@ -145,7 +145,7 @@ fn sleepers() {
     threads(66, |n| if n < 2 { burns(1_000_000_000) } else { std::thread::sleep(Duration::from_millis(1500)) });
 }
 
-/// So many threads that wait for four seconds. What the process uses meanwhile is noted as `function idle`: it is the recorder's.
+/// So many threads that wait for six seconds. What the process uses in the first two, when all are new, is noted as `function new`, and in the others as `function idle`: it is the recorder's.
 fn idle(count: u64) {
     let (begun, end) = (Arc::new(Barrier::new(count as usize + 1)), Arc::new(Barrier::new(count as usize + 1)));
     let threads: Vec<_> = (0..count)
@@ -161,9 +161,11 @@ fn idle(count: u64) {
     begun.wait();
     // All of them have to get to sleep.
     std::thread::sleep(Duration::from_millis(500));
-    let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
-    std::thread::sleep(Duration::from_secs(4));
-    note("function", "idle", clock(libc::CLOCK_PROCESS_CPUTIME_ID) - before);
+    for (name, seconds) in [("new", 2), ("idle", 4)] {
+        let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+        std::thread::sleep(Duration::from_secs(seconds));
+        note("function", name, clock(libc::CLOCK_PROCESS_CPUTIME_ID) - before);
+    }
     end.wait();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
