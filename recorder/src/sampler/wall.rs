@@ -228,8 +228,8 @@ impl Watch {
 
     fn look(&mut self, at_all: bool) {
         let now = clock::monotonic_ns();
-        self.list(now);
         (self.entering.now_ns, self.entering.states) = (now, None);
+        self.list(now);
         let since = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
         let [least, most] = IDLE_LOOKS_PER_SECOND;
         let a_second = u64::try_from(self.idle.len()).unwrap_or(most).clamp(least, most);
@@ -275,7 +275,6 @@ impl Watch {
         self.take_ends();
         let Some(listed) = listed else { return };
         let Self { threads, awake, entering, .. } = self;
-        entering.states = None;
         threads.retain(|tid, watched| {
             // Another thread may have got the number of one that ended.
             let lives = listed.contains(tid) && !(watched.ended && entering.state(*tid).is_some());
@@ -299,11 +298,12 @@ impl Watch {
     fn take_ends(&mut self) {
         let Self { threads, entering, begun_ns, .. } = self;
         for end in self.ends.take() {
-            let watched = threads.entry(end.tid).or_insert_with(|| {
-                // No look found it.
-                let began_ns = end.began_ns.max(*begun_ns);
-                Watched { record: end.record, ..Watched::unknown(end.tid, began_ns) }
-            });
+            // No look found it, or only another before it that had its number.
+            let new = || Watched::unknown(end.tid, end.began_ns.max(*begun_ns));
+            let watched = threads.entry(end.tid).or_insert_with(new);
+            if watched.ended {
+                *watched = new();
+            }
             watched.end(end, entering);
         }
     }
