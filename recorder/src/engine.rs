@@ -9,6 +9,7 @@ use capture::region;
 use capture::tree::Tree;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,24 @@ struct Running {
     users: Users,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// Asks the thread to account for all time up to now, and to say when it has.
+    settle: Sender<Sender<()>>,
+}
+
+impl Running {
+    /// To be called without the lock that this is in: it takes a while.
+    fn settling(&self) -> impl FnOnce() + use<> {
+        let (said, is_done) = channel();
+        let asked =
+            self.thread.as_ref().filter(|_| self.settle.send(said).is_ok()).map(|thread| thread.thread().clone());
+        move || {
+            if let Some(thread) = asked {
+                thread.unpark();
+                // A thread that ends has settled everything.
+                let _ = is_done.recv();
+            }
+        }
+    }
 }
 
 /// Who uses something together: when each of them will leave, if nobody cuts it off before.
@@ -67,13 +86,16 @@ pub(crate) struct Joined(Engine, Instant);
 
 /// Joins the sampling of a kind at this rate, and starts it if need be.
 pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, SessionError> {
-    let mut running = slot(engine).lock();
+    let mut guard = slot(engine).lock();
     let ends = Instant::now() + window;
-    if let Some(running) = &mut *running {
+    if let Some(running) = &mut *guard {
         if running.hz != hz {
             return Err(running.users.busy());
         }
         running.users.enter(ends);
+        let settle = running.settling();
+        drop(guard);
+        settle();
         return Ok(Joined(engine, ends));
     }
     let others = match engine {
@@ -84,6 +106,7 @@ pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, 
         region::recycle_log();
     }
     let stop = Arc::new(AtomicBool::new(false));
+    let (settle, asked_to_settle) = channel();
     let thread = if engine == Engine::Cpu && sampler::timers::self_armed_period_ns().is_some() {
         // Every thread records itself since the start of the process: at that rate, there is nothing to do.
         let period = u64::from(1_000_000_000 / hz);
@@ -92,9 +115,9 @@ pub(crate) fn join(engine: Engine, hz: u32, window: Duration) -> Result<Joined, 
         }
         None
     } else {
-        Some(spawn(engine, hz, &stop)?)
+        Some(spawn(engine, hz, &stop, asked_to_settle)?)
     };
-    *running = Some(Running { hz, users: Users(vec![ends]), stop, thread });
+    *guard = Some(Running { hz, users: Users(vec![ends]), stop, thread, settle });
     Ok(Joined(engine, ends))
 }
 
@@ -114,25 +137,36 @@ pub(crate) fn join_at_any_rate(engine: Engine, hz: u32) -> Result<(Joined, u32),
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        let mut running = slot(self.0).lock();
-        let Some(engine) = &mut *running else { return };
-        if engine.users.leave(self.1) {
-            engine.stop.store(true, Ordering::Release);
-            if let Some(thread) = engine.thread.take() {
+        let mut guard = slot(self.0).lock();
+        let Some(running) = &mut *guard else { return };
+        if running.users.leave(self.1) {
+            running.stop.store(true, Ordering::Release);
+            if let Some(thread) = running.thread.take() {
                 thread.thread().unpark();
                 let _ = thread.join();
             }
-            *running = None;
+            *guard = None;
+        } else {
+            let settle = running.settling();
+            drop(guard);
+            settle();
         }
     }
 }
 
-fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<()>, SessionError> {
-    let (ready, is_ready) = std::sync::mpsc::channel();
+fn spawn(
+    engine: Engine,
+    hz: u32,
+    stop: &Arc<AtomicBool>,
+    asked_to_settle: Receiver<Sender<()>>,
+) -> Result<JoinHandle<()>, SessionError> {
+    let (ready, is_ready) = channel();
     let stop = Arc::clone(stop);
     let period = Duration::from_nanos(u64::from(1_000_000_000 / hz));
     let thread = own::spawn("profrec-sampler", move || match engine {
         Engine::Cpu => {
+            // The process's clock tells what is missing.
+            drop(asked_to_settle);
             let timers = cpu::Timers::start(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
             let _ = ready.send(timers.is_some());
             if let Some(timers) = timers {
@@ -143,7 +177,7 @@ fn spawn(engine: Engine, hz: u32, stop: &Arc<AtomicBool>) -> Result<JoinHandle<(
             let watch = wall::Watch::start();
             let _ = ready.send(watch.is_some());
             if let Some(watch) = watch {
-                sample_wall(watch, period, &stop);
+                sample_wall(watch, period, &stop, &asked_to_settle);
             }
         }
     });
@@ -181,10 +215,19 @@ fn sample_cpu(mut timers: cpu::Timers, period: Duration, stop: &AtomicBool) {
     timers.stop(&mut TREE.lock());
 }
 
-/// Looks once in a period until the flag is raised and the thread unparked, and once more then.
-pub(crate) fn sample_wall(mut watch: wall::Watch, period: Duration, stop: &AtomicBool) {
+/// Looks once in a period until the flag is raised and the thread unparked, and once more then; at all threads for a client that joins or leaves others.
+pub(crate) fn sample_wall(
+    mut watch: wall::Watch,
+    period: Duration,
+    stop: &AtomicBool,
+    asked_to_settle: &Receiver<Sender<()>>,
+) {
     let mut next = Instant::now() + period;
     while !stop.load(Ordering::Acquire) && !region::is_stopped() {
+        if let Ok(said) = asked_to_settle.try_recv() {
+            watch.settle();
+            let _ = said.send(());
+        }
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
             watch.tick();

@@ -10,7 +10,6 @@ use profile::Format;
 use profile::Mode;
 use std::io;
 use std::thread::JoinHandle;
-use std::time::Duration;
 use symbolize::Detail;
 
 /// A profile that is being recorded for the file.
@@ -60,7 +59,6 @@ impl Writing {
     /// Ends the recording and writes the file. Waits for it.
     pub(crate) fn finish(self) {
         self.cancel.finish();
-        self.thread.thread().unpark();
         let _ = self.thread.join();
     }
 }
@@ -114,9 +112,7 @@ fn record(mode: Mode, hz: u32, interval: u64, cancel: &Cancel) -> io::Result<pro
     let seconds = mode.is_time().then_some(WITHOUT_END);
     if seconds.is_none() {
         // Counters only grow: everything since the start is there at the end.
-        while !cancel.ends() {
-            std::thread::park_timeout(Duration::from_millis(50));
-        }
+        cancel.wait_until(None);
     }
     let request = Request { mode, hz, seconds, interval: None };
     // What finishes a recording of time does not cut off one of a moment.

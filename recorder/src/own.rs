@@ -7,7 +7,6 @@
 
 use crate::lock::Lock;
 use crate::room;
-use crate::sampler::spent;
 use capture::{clock, syscall, thread};
 use std::collections::HashSet;
 use std::io;
@@ -21,7 +20,14 @@ const SYNCHRONOUS: [libc::c_int; 7] =
 /// The thread's word, when it is the recorder's own (`capture::thread`).
 pub(crate) const IGNORED: usize = 1;
 
-static OWN: Lock<Vec<u32>> = Lock::new(Vec::new());
+static OWN: Lock<Own> = Lock::new(Own { running: Vec::new(), ended_ns: 0 });
+
+#[derive(Default)]
+struct Own {
+    running: Vec<u32>,
+    /// CPU time of those that ended.
+    ended_ns: u64,
+}
 
 /// Takes the thread off the list when it ends: the kernel gives its id to others.
 struct Listed(u32);
@@ -29,15 +35,15 @@ struct Listed(u32);
 impl Drop for Listed {
     fn drop(&mut self) {
         let mut own = OWN.lock();
-        spent::own_thread_ends(clock::thread_cpu_ns());
-        own.retain(|tid| *tid != self.0);
+        own.ended_ns += clock::thread_cpu_ns();
+        own.running.retain(|tid| *tid != self.0);
     }
 }
 
 thread_local! {
     static LISTED: Listed = {
         let tid = syscall::gettid();
-        OWN.lock().push(tid);
+        OWN.lock().running.push(tid);
         Listed(tid)
     };
 }
@@ -78,24 +84,18 @@ pub(crate) fn step_back() {
 
 /// CPU time of the recorder's threads so far, those that ended included.
 pub(crate) fn spent_ns() -> u64 {
-    // Who ends is in the one sum or in the other.
     let own = OWN.lock();
-    own.iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum::<u64>() + spent::own_ended_ns()
-}
-
-/// CPU time of the recorder's threads that run.
-pub(crate) fn cpu_ns() -> u64 {
-    OWN.lock().iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum()
+    own.running.iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum::<u64>() + own.ended_ns
 }
 
 /// Whether a thread is the recorder's own.
 pub(crate) fn is_own(tid: u32) -> bool {
-    OWN.lock().contains(&tid)
+    OWN.lock().running.contains(&tid)
 }
 
 /// Takes the recorder's own threads out of a list.
 pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
-    for tid in &*OWN.lock() {
+    for tid in &OWN.lock().running {
         listed.remove(tid);
     }
 }

@@ -25,6 +25,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -191,7 +192,7 @@ fn watch(period: Duration, with_running: bool) {
     let (begun, cpu) = (&header.start_monotonic_ns, &header.start_thread_cpu_ns);
     let (begun_ns, cpu_ns) = (begun.load(Ordering::Relaxed), cpu.load(Ordering::Relaxed));
     match Watch::start() {
-        Some(watch) => engine::sample_wall(watch.since(begun_ns, cpu_ns), period, &STOP),
+        Some(watch) => engine::sample_wall(watch.since(begun_ns, cpu_ns), period, &STOP, &channel().1),
         None => log!(Error, "elapsed time is not recorded: the signal handler cannot be installed"),
     }
 }

@@ -10,8 +10,9 @@ use crate::{objects, snapshot, start, threads};
 use capture::region;
 use profile::Profile;
 use profile::store::{Counters, Decoded};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 pub use profile::Mode;
@@ -30,7 +31,14 @@ pub(crate) struct Request {
 
 /// Asks a running recording to end early, and tells whether it has begun.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cancel(Arc<AtomicU8>);
+pub(crate) struct Cancel(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    flags: AtomicU8,
+    /// The thread that records, once it waits.
+    waiting: OnceLock<Thread>,
+}
 
 impl Cancel {
     const FINISH: u8 = 1;
@@ -43,26 +51,52 @@ impl Cancel {
 
     /// What was recorded so far is the profile.
     pub(crate) fn finish(&self) {
-        self.0.fetch_or(Self::FINISH, Ordering::Relaxed);
+        self.raise(Self::FINISH);
     }
 
     /// Nobody waits for the profile any more.
     pub(crate) fn cancel(&self) {
-        self.0.fetch_or(Self::CANCEL, Ordering::Relaxed);
+        self.raise(Self::CANCEL);
+    }
+
+    fn raise(&self, flag: u8) {
+        self.0.flags.fetch_or(flag, Ordering::SeqCst);
+        // Either the thread is found here, or it finds the flag.
+        fence(Ordering::SeqCst);
+        if let Some(thread) = self.0.waiting.get() {
+            thread.unpark();
+        }
+    }
+
+    fn has(&self, flags: u8) -> bool {
+        self.0.flags.load(Ordering::SeqCst) & flags != 0
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Self::CANCEL != 0
+        self.has(Self::CANCEL)
     }
 
     /// Whether the recording shall end, one way or the other.
     pub(crate) fn ends(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (Self::FINISH | Self::CANCEL) != 0
+        self.has(Self::FINISH | Self::CANCEL)
     }
 
     /// Whether what happens now is recorded. (Of a recording without a window, nothing is said.)
     pub(crate) fn has_begun(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Self::BEGUN != 0
+        self.has(Self::BEGUN)
+    }
+
+    /// Waits until the recording shall end, or until then. One thread does.
+    pub(crate) fn wait_until(&self, then: Option<Instant>) {
+        self.0.waiting.get_or_init(std::thread::current);
+        fence(Ordering::SeqCst);
+        while !self.ends() {
+            match then.map(|then| then.saturating_duration_since(Instant::now())) {
+                None => std::thread::park(),
+                Some(Duration::ZERO) => return,
+                Some(left) => std::thread::park_timeout(left),
+            }
+        }
     }
 }
 
@@ -217,21 +251,7 @@ fn take() -> Result<Taken, SessionError> {
 }
 
 fn wait(window: Duration, cancel: &Cancel) -> Result<(), SessionError> {
-    const STEP: Duration = Duration::from_millis(200);
-    cancel.0.fetch_or(Cancel::BEGUN, Ordering::Relaxed);
-    let end = Instant::now() + window;
-    loop {
-        if cancel.is_cancelled() {
-            return Err(SessionError::Cancelled);
-        }
-        if cancel.ends() {
-            return Ok(());
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        // Who raised a flag may wake this thread too, so as not to wait for the rest of the step.
-        std::thread::park_timeout(left.min(STEP));
-    }
+    cancel.raise(Cancel::BEGUN);
+    cancel.wait_until(Some(Instant::now() + window));
+    if cancel.is_cancelled() { Err(SessionError::Cancelled) } else { Ok(()) }
 }

@@ -28,7 +28,7 @@ pub(crate) fn bytes() -> Option<Vec<u8>> {
             state.rename(&name);
         }
     });
-    spent::note(own::cpu_ns());
+    spent::note(own::spent_ns());
     region::note_sign();
     let mut bytes = vec![0; region::used_bytes()];
     let length = copy::copy(&mut bytes);

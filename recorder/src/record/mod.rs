@@ -240,16 +240,14 @@ impl Session {
     /// Waits for the end of the recording.
     fn end(mut self) -> Result<Profile, RecordError> {
         let Some(thread) = self.thread.take() else { return Err(RecordError::bug()) };
-        thread.thread().unpark();
         thread.join().map_err(|_| RecordError::bug())?.map_err(RecordError::from)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        if self.thread.take().is_some() {
             self.cancel.cancel();
-            thread.thread().unpark();
         }
     }
 }

@@ -2,12 +2,21 @@
 //!
 //! Called from: threads that end; the wall-clock sampler takes. May, at a thread's end: read clocks by raw system calls, write its place here. May not: allocate, lock.
 //!
-//! # Orderings    A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and emptied by the one taker (Acquire, Release).
+//! # Safety
+//!
+//! A place belongs to one thread at a time, by its status.
+//!
+//! # Orderings
+//!
+//! A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and emptied by the one taker (Acquire, Release).
+#![allow(unsafe_code)]
 
 use capture::thread::ThreadState;
 use capture::{clock, region, syscall};
 use layout::{Lost, RecordId};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Ends between two looks.
 const PLACES: usize = 2048;
@@ -18,19 +27,14 @@ const FULL: u32 = 2;
 
 struct Place {
     status: AtomicU32,
-    tid: AtomicU32,
-    record: AtomicU32,
-    times_ns: [AtomicU64; 5],
+    end: UnsafeCell<MaybeUninit<End>>,
 }
 
-static ENDS: [Place; PLACES] = [const {
-    Place {
-        status: AtomicU32::new(EMPTY),
-        tid: AtomicU32::new(0),
-        record: AtomicU32::new(0),
-        times_ns: [const { AtomicU64::new(0) }; 5],
-    }
-}; PLACES];
+// SAFETY: the end is written by the one thread that made the place `WRITING`, and read by the one taker, while it is `FULL`.
+unsafe impl Sync for Place {}
+
+static ENDS: [Place; PLACES] =
+    [const { Place { status: AtomicU32::new(EMPTY), end: UnsafeCell::new(MaybeUninit::uninit()) } }; PLACES];
 /// Number of ends so far.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -70,19 +74,16 @@ impl End {
 pub(super) fn note(thread: &ThreadState) {
     // It may have another than when it was registered.
     thread.rename(&syscall::thread_name());
-    let End { tid, record, began_ns, ended_ns, cpu_ns, asked_ns, asked_runnable_ns } = End::of(thread);
+    let end = End::of(thread);
     let turn = COUNT.fetch_add(1, Ordering::AcqRel);
     let place = ENDS
         .get(turn % PLACES)
         .filter(|place| place.status.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok());
     let Some(place) = place else {
-        return region::lose(Lost::TimeStoreFull, 1, asked_ns);
+        return region::lose(Lost::TimeStoreFull, 1, end.asked_ns);
     };
-    place.tid.store(tid, Ordering::Relaxed);
-    place.record.store(record.0, Ordering::Relaxed);
-    for (to, from) in place.times_ns.iter().zip([began_ns, ended_ns, cpu_ns, asked_ns, asked_runnable_ns]) {
-        to.store(from, Ordering::Relaxed);
-    }
+    // SAFETY: the place is this thread's from `WRITING` on, until it says `FULL`.
+    unsafe { (*place.end.get()).write(end) };
     place.status.store(FULL, Ordering::Release);
 }
 
@@ -111,17 +112,8 @@ impl Taker {
         for place in &ENDS {
             match place.status.load(Ordering::Acquire) {
                 FULL => {
-                    let [began_ns, ended_ns, cpu_ns, asked_ns, asked_runnable_ns] =
-                        place.times_ns.each_ref().map(|time| time.load(Ordering::Relaxed));
-                    ends.push(End {
-                        tid: place.tid.load(Ordering::Relaxed),
-                        record: RecordId(place.record.load(Ordering::Relaxed)),
-                        began_ns,
-                        ended_ns,
-                        cpu_ns,
-                        asked_ns,
-                        asked_runnable_ns,
-                    });
+                    // SAFETY: who made it `FULL` wrote it before and is done with it; there is one taker.
+                    ends.push(unsafe { (*place.end.get()).assume_init() });
                     place.status.store(EMPTY, Ordering::Release);
                 }
                 // It will be there the next time.

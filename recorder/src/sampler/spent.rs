@@ -5,21 +5,18 @@
 use capture::{clock, region, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// CPU time of the recorder's own threads that ended.
-static OWN_ENDED: AtomicU64 = AtomicU64::new(0);
 /// CLOCK_MONOTONIC when a handler noted it last.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 /// The kernel sums the clocks of all threads, so this is not done at every tick.
 const PAUSE_NS: u64 = 50_000_000;
 
-/// Notes the process's CPU time, of which the recorder's own threads, as long as they run, used `own_ns`.
+/// Notes the process's CPU time, of which the recorder's own threads used `own_ns`.
 pub(crate) fn note(own_ns: u64) {
     let Some(header) = region::header() else { return };
     // After vfork this is the parent's memory, and the clock another's.
     if header.pid.load(Ordering::Relaxed) != syscall::getpid() {
         return;
     }
-    let own_ns = own_ns.saturating_add(OWN_ENDED.load(Ordering::Relaxed));
     let spent = clock::process_cpu_ns().saturating_sub(own_ns);
     header.last_cpu_ns.fetch_max(spent, Ordering::Relaxed);
 }
@@ -32,16 +29,4 @@ pub(super) fn note_now_and_then() {
     if is_due && NOTED.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         note(0);
     }
-}
-
-/// CPU time of the recorder's own threads that ended.
-#[cfg(feature = "server")]
-pub(crate) fn own_ended_ns() -> u64 {
-    OWN_ENDED.load(Ordering::Relaxed)
-}
-
-/// One of the recorder's own threads ends, having used so much.
-#[cfg(feature = "server")]
-pub(crate) fn own_thread_ends(cpu_ns: u64) {
-    OWN_ENDED.fetch_add(cpu_ns, Ordering::Relaxed);
 }

@@ -308,6 +308,11 @@ impl Watch {
         }
     }
 
+    /// Looks at all threads: what elapsed up to now is accounted for, but for those that run, which tell it themselves in a moment.
+    pub(crate) fn settle(&mut self) {
+        self.look(true);
+    }
+
     /// Looks a last time, so that each thread's values sum to the elapsed time.
     pub(crate) fn stop(mut self, tree: &mut Tree) {
         self.look(true);

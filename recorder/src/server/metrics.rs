@@ -61,7 +61,7 @@ pub(super) fn text(meter: &Meter, counters: &Counters, store: &StoreHealth, own_
     page.single("held_bytes_limit", "gauge", "Most memory for what is recorded.", store.budget_bytes as f64);
     let handlers = store.handler_ns as f64 / 1e9;
     page.single("handler_seconds_total", "counter", "CPU time of the signal handlers that sample.", handlers);
-    page.single("own_cpu_seconds", "gauge", "CPU time of the recorder's threads that run now.", own_cpu_seconds);
+    page.single("own_cpu_seconds_total", "counter", "CPU time of the recorder's threads.", own_cpu_seconds);
     let called = |function: &Function| counters.counts.calls_of(*function) > 0;
     let calls = Function::ALL.into_iter().filter(called);
     let calls = calls.map(|f| (label("function", f.name()), counters.counts.calls_of(f) as f64));

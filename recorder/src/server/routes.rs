@@ -131,7 +131,7 @@ impl Service {
             "/metrics" => {
                 allow(&method, GET)?;
                 let (counters, health) = (self.recording.counters(), self.recording.health());
-                let page = metrics::text(&self.meter, &counters, &health, own::cpu_ns() as f64 / 1e9);
+                let page = metrics::text(&self.meter, &counters, &health, own::spent_ns() as f64 / 1e9);
                 Ok(answer::body(StatusCode::OK, metrics::CONTENT_TYPE, page))
             }
             "/debug/pprof" => {

@@ -1,9 +1,9 @@
 //! Sessions of several clients, and sessions that end before their time.
 
-use super::truth::below;
+use super::truth::{below, by_label};
 use profile_recorder_tests::carried::{Carried, headers};
 use profile_recorder_tests::pprof;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn pause() {
     std::thread::sleep(Duration::from_millis(500));
@@ -35,6 +35,30 @@ fn clients_share_a_session_of_one_rate_and_others_are_told_when_to_come_again() 
     // At another rate, once nobody samples.
     let (later, _) = carried.ask("profile?seconds=0.2&hz=100", "later");
     assert!(headers(later).contains("200 OK"));
+}
+
+/// Threads that sleep have turns to be looked at, of some seconds if there are thousands: who comes in the middle of another's session has their time up to that moment left out, and at the end counted.
+#[test]
+fn whoever_shares_a_session_sees_the_time_of_its_own_window() {
+    const THREADS: usize = 5000;
+    let mut carried = Carried::start("victim-spends", &format!("waiting {THREADS}"), "");
+    carried.go();
+    assert_eq!(carried.line(), "ready\n");
+    let (mut long, _) = carried.ask("wall?seconds=60&hz=20", "long.pb.gz");
+    // Until they are known to sleep.
+    std::thread::sleep(Duration::from_secs(3));
+    let asked = Instant::now();
+    let (short, profile) = carried.ask("wall?seconds=1&hz=20", "short.pb.gz");
+    let answer = headers(short);
+    let most = asked.elapsed().as_nanos() as f64;
+    assert!(answer.contains("200 OK"), "{answer}");
+    let threads = by_label(&profile, "wall", "thread");
+    for n in 0..THREADS {
+        let time = threads.get(&format!("waiting-{n}")).copied().unwrap_or(0.0);
+        assert!(time > 0.98e9 && time <= most, "waiting-{n}: {time} ns of a second, within {most}");
+    }
+    drop(carried);
+    let _ = long.wait();
 }
 
 #[test]

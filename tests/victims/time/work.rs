@@ -171,6 +171,22 @@ fn idle(count: u64) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
+/// Threads named `waiting-N`, which wait until the standard input ends. `ready` is said when all of them are there.
+fn waiting(count: u64) {
+    for n in 0..count {
+        let thread = std::thread::Builder::new().name(format!("waiting-{n}")).stack_size(64 << 10);
+        thread
+            .spawn(|| {
+                loop {
+                    std::thread::park()
+                }
+            })
+            .unwrap();
+    }
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
 /// So many rounds of the same work on each of two threads, thirty frames deep. What the process uses is noted as `function busy`.
 fn busy(rounds: u64) {
     let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
@@ -185,19 +201,25 @@ fn busy(rounds: u64) {
     note("function", "busy", clock(libc::CLOCK_PROCESS_CPUTIME_ID) - before);
 }
 
-/// Little but system calls.
+/// Little but system calls, in pieces of 5 to 15 ms: ones of 10 ms fall, two and two, on the same five of the kernel's ticks each time.
 fn calls() {
     let (mut sums, mut buffer) = ([0; 2], vec![0_u8; 64 << 10]);
     let mut zeros = std::fs::File::open("/dev/zero").unwrap();
-    let mut read = |zeros: &mut std::fs::File| {
-        let end = cpu() + 10_000_000;
+    let mut read = |zeros: &mut std::fs::File, nanos: u64| {
+        let end = cpu() + nanos;
         while cpu() < end {
             zeros.read_exact(&mut buffer).unwrap();
         }
     };
+    let mut random = 1_u64;
+    let mut piece = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        5_000_000 + (random >> 32) % 10_000_000
+    };
     for _ in 0..100 {
-        timed(&mut sums, 0, || reads(&mut || read(&mut zeros)));
-        timed(&mut sums, 1, || asks(10_000_000));
+        let (read_ns, asked_ns) = (piece(), piece());
+        timed(&mut sums, 0, || reads(&mut || read(&mut zeros, read_ns)));
+        timed(&mut sums, 1, || asks(asked_ns));
     }
     note("function", "reads", sums[0]);
     note("function", "asks", sums[1]);
@@ -244,6 +266,7 @@ pub(crate) fn work(name: &str, number: Option<u64>) -> bool {
         "blocked" => blocked(),
         "sleepers" => sleepers(),
         "idle" => idle(number(1000)),
+        "waiting" => waiting(number(1000)),
         "busy" => busy(number(4000)),
         "calls" => calls(),
         "slower" => slower(number(0)),
