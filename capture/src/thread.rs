@@ -486,6 +486,15 @@ pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
     }
 }
 
+/// Gives the records of all registered threads the names that these have now: most get theirs after they began. Allocates nothing.
+pub fn note_names() {
+    each(|state| {
+        if let Some(name) = syscall::name_of_thread(state.tid()) {
+            state.rename(&name);
+        }
+    });
+}
+
 impl ThreadState {
     /// Kernel thread id.
     pub fn tid(&self) -> u32 {

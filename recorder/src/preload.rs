@@ -146,8 +146,12 @@ pub fn is_own_thread() -> bool {
 
 /// The process ends: it called `exit` or `_exit`.
 pub fn process_ends() {
-    if RECORDED.load(Ordering::Relaxed) {
+    // Not in a child that shares its parent's memory (vfork): the parent goes on.
+    let is_own = || region::header().is_some_and(|header| header.pid.load(Ordering::Relaxed) == syscall::getpid());
+    if RECORDED.load(Ordering::Relaxed) && is_own() {
         timers::process_ends();
+        // Those that end with the process do not tell it themselves.
+        thread::note_names();
         region::note_sign();
     }
 }

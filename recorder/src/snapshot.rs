@@ -1,6 +1,6 @@
 //! A consistent copy of the store as profiles; counting goes on.
 
-use crate::sampler::{spent, tasks};
+use crate::sampler::spent;
 use crate::{own, room};
 use capture::{copy, region, thread};
 use profile::store::{self, Counters, Decoded};
@@ -21,13 +21,7 @@ pub(crate) fn bytes() -> Option<Vec<u8>> {
     if !room::for_a_recording() {
         return None;
     }
-    // Names change while threads run, and are the kernel's to tell.
-    thread::each(|state| {
-        let name = tasks::name(state.tid());
-        if !name.is_empty() {
-            state.rename(&name);
-        }
-    });
+    thread::note_names();
     spent::note(own::spent_ns());
     region::note_sign();
     let mut bytes = vec![0; region::used_bytes()];

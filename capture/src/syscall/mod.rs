@@ -229,6 +229,25 @@ pub fn thread_name() -> [u8; 16] {
     name
 }
 
+/// The name of any thread of this process, zero-padded; `None` if it is gone, or the kernel does not tell.
+pub fn name_of_thread(tid: u32) -> Option<[u8; 16]> {
+    let mut path = *b"/proc/self/task/..........\0\0\0\0\0\0";
+    let (_, digits) = path.split_at_mut_checked(b"/proc/self/task/".len())?;
+    let count = tid.checked_ilog10().map_or(1, |log| log as usize + 1);
+    let mut left = tid;
+    for digit in digits.get_mut(..count)?.iter_mut().rev() {
+        *digit = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    digits.get_mut(count..count + 6)?.copy_from_slice(b"/comm\0");
+    let mut line = [0; 16];
+    let end = path.iter().position(|byte| *byte == 0)?;
+    let read = File::open(path.get(..=end)?, File::READ).ok()?.read(&mut line).ok()?;
+    // Fifteen characters and the end of the line at most.
+    *line.get_mut(read.checked_sub(1)?)? = 0;
+    Some(line)
+}
+
 /// Nanoseconds of a clock; 0 if the clock is gone (a thread that ended).
 pub fn clock_ns(clock: i32) -> u64 {
     let mut time = [0_i64; 2];

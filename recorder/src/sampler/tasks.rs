@@ -2,7 +2,7 @@
 
 use crate::own;
 use capture::clock;
-use capture::syscall::{File, clock_ns};
+use capture::syscall::{File, clock_ns, name_of_thread};
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
@@ -93,11 +93,9 @@ fn started(line: &[u8]) -> Option<u64> {
     str::from_utf8(after_the_name).ok()?.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// A thread's name.
+/// A thread's name; none if it is gone.
 pub(crate) fn name(tid: u32) -> Vec<u8> {
-    let mut name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
-    name.pop_if(|last| *last == b'\n');
-    name
+    name_of_thread(tid).into_iter().flatten().take_while(|byte| *byte != 0).collect()
 }
 
 #[cfg(test)]

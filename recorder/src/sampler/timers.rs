@@ -11,7 +11,7 @@ use super::{handler, spent};
 use alloc_hook::thread_end;
 use capture::syscall::CpuTimer;
 use capture::thread::{self, ThreadState};
-use capture::{clock, region, syscall};
+use capture::{clock, region};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
@@ -166,8 +166,7 @@ fn flush_tail(thread: &'static ThreadState) {
 
 /// The process ends in an orderly way: what is known of its CPU time is noted, for whoever reads the store. Called on the thread that ends it.
 pub(crate) fn process_ends() {
-    // Not in a child that shares its parent's memory (vfork): the parent goes on.
-    if !is_self_arming() || region::header().is_none_or(|h| h.pid.load(Ordering::Relaxed) != syscall::getpid()) {
+    if !is_self_arming() {
         return;
     }
     if let thread::Current::Known(thread) = thread::current() {

@@ -2,7 +2,7 @@
 
 use super::truth::{Truth, below, by_label, spends};
 use profile_recorder_tests::{build, folded, output, pprof, run, scratch, text};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 /// Records `victim-spends` from its start in these modes; what it says.
@@ -80,6 +80,23 @@ fn a_session_sums_to_the_process_time_and_threads_have_theirs() {
             found += 1;
         }
         assert!(found >= 8, "{found} of 16 threads: {threads:?}");
+    }
+}
+
+#[test]
+fn threads_have_the_names_that_they_gave_themselves_whether_they_end_or_not() {
+    let directory = scratch();
+    let profile = directory.path().join("p.folded");
+    let program = build("victim-spends");
+    for mode in ["cpu", "wall", "allocs"] {
+        let recorded = run(&["record", "--quiet", "--mode", mode, "--thread-frames", "-o", profile.to_str().unwrap()])
+            .args(["--", program.to_str().unwrap(), "named-late"])
+            .output()
+            .expect("profrec runs");
+        assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+        let stacks = std::fs::read_to_string(&profile).expect("a profile");
+        let threads: BTreeSet<&str> = stacks.lines().filter_map(|line| line.split(';').next()).collect();
+        assert!(threads.contains("late-0") && threads.contains("late-1"), "{mode}: {threads:?}");
     }
 }
 

@@ -146,7 +146,7 @@ fn sleepers() {
     threads(66, |n| if n < 2 { burns(1_000_000_000) } else { std::thread::sleep(Duration::from_millis(1500)) });
 }
 
-/// So many threads that wait for six seconds. What the process uses in the first two, when all are new, is noted as `function new`, and in the others as `function idle`: it is the recorder's.
+/// So many threads that wait for eight seconds. What the process uses in the first four, when all are new, is noted as `function new`, and in the others as `function idle`: it is the recorder's.
 fn idle(count: u64) {
     let (begun, end) = (Arc::new(Barrier::new(count as usize + 1)), Arc::new(Barrier::new(count as usize + 1)));
     let threads: Vec<_> = (0..count)
@@ -162,7 +162,7 @@ fn idle(count: u64) {
     begun.wait();
     // All of them have to get to sleep.
     std::thread::sleep(Duration::from_millis(500));
-    for (name, seconds) in [("new", 2), ("idle", 4)] {
+    for (name, seconds) in [("new", 4), ("idle", 4)] {
         let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
         std::thread::sleep(Duration::from_secs(seconds));
         note("function", name, clock(libc::CLOCK_PROCESS_CPUTIME_ID) - before);
@@ -185,6 +185,29 @@ fn waiting(count: u64) {
     }
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Two threads that work and allocate, and name themselves `late-N` then; one of them ends, the other one is there until the process ends.
+fn named_late() {
+    let work = |name: &'static std::ffi::CStr| {
+        move || {
+            burns(100_000_000);
+            black_box(vec![0_u8; 1000]);
+            // SAFETY: the name ends with a zero byte.
+            unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        }
+    };
+    std::thread::spawn(work(c"late-0")).join().unwrap();
+    let (sender, named) = std::sync::mpsc::channel();
+    let work = work(c"late-1");
+    std::thread::spawn(move || {
+        work();
+        sender.send(()).unwrap();
+        loop {
+            std::thread::park();
+        }
+    });
+    named.recv().unwrap();
 }
 
 /// So many rounds of the same work on each of two threads, thirty frames deep. What the process uses is noted as `function busy`.
@@ -266,6 +289,7 @@ pub(crate) fn work(name: &str, number: Option<u64>) -> bool {
         "blocked" => blocked(),
         "sleepers" => sleepers(),
         "idle" => idle(number(1000)),
+        "named-late" => named_late(),
         "waiting" => waiting(number(1000)),
         "busy" => busy(number(4000)),
         "calls" => calls(),
