@@ -136,6 +136,7 @@ fn another_rate_waits_until_a_dropped_session_is_gone() {
 
 #[test]
 fn a_file_is_written_in_the_format_of_its_name_or_not_at_all() {
+    let _alone = alone();
     let directory = scratch();
     let path = |name: &str| directory.path().join(name);
     let profile = Recorder::threads().record().unwrap();
