@@ -218,6 +218,17 @@ fn calls_between_objects_are_walked_from_every_instruction() {
 }
 
 #[test]
+fn the_beginning_and_the_end_of_an_object_are_walked_from_every_instruction() {
+    let directory = scratch();
+    for flags in ["-O2", "-O2 -Wl,-z,lazy", "-O2 -fcf-protection=full"] {
+        let library = Library::compile("linkage.c", flags, directory.path());
+        let called = library.beginning_and_end();
+        assert_eq!(called.len(), 4, "GCC's own, and none of the source's");
+        stepped(&format!("{library} from its beginning to its end"), 40, &[], || called.iter().for_each(|call| call()));
+    }
+}
+
+#[test]
 fn string_functions_for_all_processors_are_walked_from_every_instruction() {
     // Those of this processor, and of others that have less.
     let processors = [

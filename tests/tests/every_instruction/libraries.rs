@@ -77,6 +77,42 @@ impl Library {
         unsafe { core::mem::transmute::<*mut libc::c_void, extern "C" fn()>(self.address(name)) }
     }
 
+    /// What the dynamic linker calls when it loads the object and when it closes it, in this order. They may be called again.
+    ///
+    /// # Panics
+    /// If it does not say.
+    pub(crate) fn beginning_and_end(&self) -> Vec<extern "C" fn()> {
+        /// The beginning of `struct link_map`.
+        #[repr(C)]
+        struct LinkMap {
+            bias: u64,
+            name: *const libc::c_char,
+            dynamic: *const [u64; 2],
+        }
+        // DT_INIT and so on.
+        let [init, fini, init_array, fini_array, init_bytes, fini_bytes] = [12, 13, 25, 26, 27, 28];
+        let mut map: *const LinkMap = std::ptr::null();
+        // SAFETY: the handle is of an object that is never closed, whose map and dynamic section stay.
+        let (bias, entries): (u64, Vec<[u64; 2]>) = unsafe {
+            assert_eq!(libc::dlinfo(self.handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()), 0);
+            let entries = (0..).map(|at| (*map).dynamic.add(at).read()).take_while(|[tag, _]| *tag != 0);
+            ((*map).bias, entries.collect())
+        };
+        let of = |wanted: u64| {
+            let value = entries.iter().find_map(|[tag, value]| (*tag == wanted).then_some(*value));
+            value.unwrap_or_else(|| panic!("{} has no entry {wanted}", self.path.display()))
+        };
+        // SAFETY: the dynamic linker relocated the arrays.
+        let array = |start: u64, bytes: u64| unsafe {
+            std::slice::from_raw_parts((bias + of(start)) as *const u64, (of(bytes) / 8) as usize).to_vec()
+        };
+        let beginning = [vec![bias + of(init)], array(init_array, init_bytes)];
+        let end = [array(fini_array, fini_bytes), vec![bias + of(fini)]];
+        // SAFETY: these are functions, which take what they need from registers that hold anything.
+        let function = |address: u64| unsafe { core::mem::transmute::<usize, extern "C" fn()>(address as usize) };
+        [beginning, end].concat().into_iter().flatten().map(function).collect()
+    }
+
     /// Whether these bytes are in the file: whether the compiler made what a test is about.
     ///
     /// # Panics

@@ -9,7 +9,8 @@ pub const PERF_TRAMPOLINE: Rule = frame(16);
 /// The rule where signal handlers return to: the stack pointer is at Linux' `ucontext_t`.
 pub const SIGNAL_FRAME: Rule = Form::Context { sp: 160, fp: 120, pc: 168 }.encode();
 
-const fn frame(size: i32) -> Rule {
+/// The rule where the caller's frame begins that far above the stack pointer, and `rbp` is its own.
+pub(super) const fn frame(size: i32) -> Rule {
     Form::Frame { cfa: Cfa::Offset(Base::StackPointer, size), fp: FramePointer::Same, signal: false }.encode()
 }
 
