@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 mod inside;
+mod names;
 mod recording;
 
 use crate::kept::Kept;
@@ -24,6 +25,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 use layout::{ChunkKind, Function, Lost, RecordId, Thread};
 
 pub use inside::Inside;
+pub use names::{note_names, recorded_name, rename_record};
 pub use recording::{MAX_FRAMES, Recording};
 
 /// Threads alive at a time.
@@ -451,28 +453,6 @@ pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
     Some(id)
 }
 
-/// The name in a thread's record.
-pub fn recorded_name(id: RecordId) -> [u8; 16] {
-    let mut name = [0; 16];
-    if !id.is_none() {
-        // SAFETY: the id is that of a thread's record.
-        let record = unsafe { region::record::<Thread>(id) };
-        for (to, from) in name.chunks_exact_mut(8).zip(&record.name) {
-            to.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
-        }
-    }
-    name
-}
-
-/// Sets the name in a record that [`record_for`] made.
-pub fn rename_record(id: RecordId, name: &[u8]) {
-    if !id.is_none() && !name.is_empty() {
-        // SAFETY: the id is that of a thread's record.
-        let record = unsafe { region::record::<Thread>(id) };
-        region::store_bytes(&record.name, name.get(..name.len().min(15)).unwrap_or(name));
-    }
-}
-
 /// Calls `visit` for every registered thread that has not ended.
 pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
     for slot in states() {
@@ -484,15 +464,6 @@ pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
             visit(state);
         }
     }
-}
-
-/// Gives the records of all registered threads the names that these have now: most get theirs after they began. Allocates nothing.
-pub fn note_names() {
-    each(|state| {
-        if let Some(name) = syscall::name_of_thread(state.tid()) {
-            state.rename(&name);
-        }
-    });
 }
 
 impl ThreadState {
@@ -539,13 +510,6 @@ impl ThreadState {
         self.stack_low.store(bounds.low, Ordering::Relaxed);
         self.stack_high.store(bounds.high, Ordering::Relaxed);
         bounds
-    }
-
-    /// Sets the name in the thread's record.
-    pub fn rename(&self, name: &[u8]) {
-        if let Some(record) = self.thread_record() {
-            region::store_bytes(&record.name, name.get(..name.len().min(15)).unwrap_or(name));
-        }
     }
 
     /// Enters the recorder from an allocation hook of this thread; `None` if the thread is inside already (an allocation of the recorder itself, or of a

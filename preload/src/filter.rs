@@ -3,6 +3,7 @@
 //! # Safety
 //! Both do what the C library's functions of their names do: a system call, and errno.
 
+use crate::execute;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use profile_recorder::preload;
@@ -53,11 +54,18 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         "je {confine}",
         "cmp rdi, {prctl}",
         "je {confine}",
+        "cmp rdi, {execve}",
+        "je {execute}",
+        "cmp rdi, {execveat}",
+        "je {execute}",
         "jmp {kernel}",
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         prctl = const libc::SYS_prctl,
+        execve = const libc::SYS_execve,
+        execveat = const libc::SYS_execveat,
         confine = sym confine,
+        execute = sym execute::by_number,
         kernel = sym kernel,
     )
 }

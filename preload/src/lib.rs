@@ -109,12 +109,14 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
 
 mod counted;
 mod doors;
+mod execute;
 mod filter;
 mod label;
 mod mask;
 mod signal;
 mod thread;
 pub use counted::{calloc, free, malloc};
+pub use execute::{execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve};
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
 pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};
@@ -154,6 +156,7 @@ static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
         // The first allocation may not have come yet.
         family::ensure_started::<Preload>();
+        execute::set_up();
         preload::constructor(signal::real());
     }
     construct

@@ -1,8 +1,15 @@
 //! The threads of the recorder itself.
 //!
+//! Called from: these threads when they begin and end; whoever asks what they are and how much CPU time they took, the tick handler among them. May, in a handler: read clocks by raw system calls. May
+//! not: allocate, wait.
+//!
 //! # Safety
 //!
-//! The one system facility used here changes the signal mask of the calling thread and nothing else.
+//! The one system facility used here changes the signal mask of the calling thread and nothing else. Places are never freed.
+//!
+//! # Orderings
+//!
+//! What is read between two equal, even values of `CHANGES` (Acquire, fence Acquire) was changed by nobody meanwhile.
 #![allow(unsafe_code)]
 
 use crate::lock::Lock;
@@ -11,6 +18,7 @@ use capture::{clock, syscall, thread};
 use std::collections::HashSet;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
 
 /// Signals that an instruction of the thread itself raises; blocking them would turn a crash report into a silent kill.
@@ -20,32 +28,61 @@ const SYNCHRONOUS: [libc::c_int; 7] =
 /// The thread's word, when it is the recorder's own (`capture::thread`).
 pub(crate) const IGNORED: usize = 1;
 
-static OWN: Lock<Own> = Lock::new(Own { running: Vec::new(), ended_ns: 0 });
-
-#[derive(Default)]
-struct Own {
-    running: Vec<u32>,
-    /// CPU time of those that ended.
-    ended_ns: u64,
+/// A thread that runs; 0: none.
+struct Place {
+    tid: AtomicU32,
+    next: Option<&'static Place>,
 }
 
+/// The newest place. They stay, and are used again.
+static PLACES: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+/// CPU time of threads that ended.
+static ENDED_NS: AtomicU64 = AtomicU64::new(0);
+/// Counts the changes of both; odd during one. Threads that change them do so one after the other.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+static CHANGING: Lock<()> = Lock::new(());
+
 /// Takes the thread off the list when it ends: the kernel gives its id to others.
-struct Listed(u32);
+struct Listed(&'static Place);
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let mut own = OWN.lock();
-        own.ended_ns += clock::thread_cpu_ns();
-        own.running.retain(|tid| *tid != self.0);
+        change(|| {
+            ENDED_NS.fetch_add(clock::thread_cpu_ns(), Ordering::Relaxed);
+            self.0.tid.store(0, Ordering::Relaxed);
+        });
     }
 }
 
 thread_local! {
-    static LISTED: Listed = {
-        let tid = syscall::gettid();
-        OWN.lock().running.push(tid);
-        Listed(tid)
-    };
+    static LISTED: Listed = change(|| {
+        let free = places().find(|place| place.tid.load(Ordering::Relaxed) == 0);
+        let place = free.unwrap_or_else(|| {
+            let next = places().next();
+            let place = Box::leak(Box::new(Place { tid: AtomicU32::new(0), next }));
+            PLACES.store(place, Ordering::Release);
+            place
+        });
+        place.tid.store(syscall::gettid(), Ordering::Relaxed);
+        Listed(place)
+    });
+}
+
+fn change<T>(how: impl FnOnce() -> T) -> T {
+    let _changing = CHANGING.lock();
+    CHANGES.fetch_add(1, Ordering::AcqRel);
+    let result = how();
+    CHANGES.fetch_add(1, Ordering::Release);
+    result
+}
+
+fn places() -> impl Iterator<Item = &'static Place> {
+    // SAFETY: a place was leaked before it was published.
+    std::iter::successors(unsafe { PLACES.load(Ordering::Acquire).as_ref() }, |place| place.next)
+}
+
+fn running() -> impl Iterator<Item = u32> {
+    places().map(|place| place.tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
 }
 
 /// Marks the calling thread as the recorder's own: it is left out of every recording, and receives no signal that was meant for
@@ -84,19 +121,32 @@ pub(crate) fn step_back() {
 
 /// CPU time of the recorder's threads so far, those that ended included.
 pub(crate) fn spent_ns() -> u64 {
-    let own = OWN.lock();
-    own.running.iter().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(*tid))).sum::<u64>() + own.ended_ns
+    loop {
+        if let Some(spent) = spent_at_once_ns() {
+            return spent;
+        }
+        syscall::yield_now();
+    }
+}
+
+/// The same in a handler; `None` in the moment in which a thread of the recorder begins or ends.
+pub(crate) fn spent_at_once_ns() -> Option<u64> {
+    let before = CHANGES.load(Ordering::Acquire);
+    let running: u64 = running().map(|tid| syscall::clock_ns(syscall::thread_cpu_clock(tid))).sum();
+    let spent = running + ENDED_NS.load(Ordering::Relaxed);
+    fence(Ordering::Acquire);
+    (before.is_multiple_of(2) && CHANGES.load(Ordering::Relaxed) == before).then_some(spent)
 }
 
 /// Whether a thread is the recorder's own.
 pub(crate) fn is_own(tid: u32) -> bool {
-    OWN.lock().running.contains(&tid)
+    running().any(|own| own == tid)
 }
 
 /// Takes the recorder's own threads out of a list.
 pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
-    for tid in &OWN.lock().running {
-        listed.remove(tid);
+    for tid in running() {
+        listed.remove(&tid);
     }
 }
 
@@ -106,7 +156,10 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
 /// The process has one thread, which does not use this module at the moment.
 pub(crate) unsafe fn reset_in_child() {
     // SAFETY: the function's own contract.
-    std::mem::forget(unsafe { OWN.take_in_child() });
+    unsafe { CHANGING.take_in_child() };
+    places().for_each(|place| place.tid.store(0, Ordering::Relaxed));
+    ENDED_NS.store(0, Ordering::Relaxed);
+    CHANGES.store(0, Ordering::Release);
     room::reset_in_child();
 }
 

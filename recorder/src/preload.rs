@@ -3,7 +3,7 @@
 //! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
 
 use crate::labels::outside;
-use crate::sampler::{handler, timers};
+use crate::sampler::{asking, handler, timers};
 use crate::start::{self, Directory, OWN_HEAP, Plan};
 use capture::region::Purpose;
 use capture::syscall::filter;
@@ -146,14 +146,26 @@ pub fn is_own_thread() -> bool {
 
 /// The process ends: it called `exit` or `_exit`.
 pub fn process_ends() {
-    // Not in a child that shares its parent's memory (vfork): the parent goes on.
-    let is_own = || region::header().is_some_and(|header| header.pid.load(Ordering::Relaxed) == syscall::getpid());
-    if RECORDED.load(Ordering::Relaxed) && is_own() {
+    if is_recorded() {
         timers::process_ends();
         // Those that end with the process do not tell it themselves.
         thread::note_names();
         region::note_sign();
     }
+}
+
+/// The calling thread is about to execute another program, which takes this one's place unless the kernel refuses.
+pub fn executes() {
+    if is_recorded() {
+        process_ends();
+        asking::be_quiet();
+    }
+}
+
+/// Whether the process is recorded: not a child that shares its parent's memory (vfork), which goes on.
+fn is_recorded() -> bool {
+    let is_own = || region::header().is_some_and(|header| header.pid.load(Ordering::Relaxed) == syscall::getpid());
+    RECORDED.load(Ordering::Relaxed) && is_own()
 }
 
 /// Whether threads shall be announced.

@@ -172,6 +172,7 @@ pub(crate) fn in_child() {
     record::reset_in_child();
     region::abandon();
     thread::reset_all();
+    sampler::handler::reset_in_child();
     let reopened = plan.is_some_and(|plan| plan.follow && open(&plan));
     if reopened {
         if plan.is_some_and(|plan| plan.purpose.modes & (modes::ALLOCS | modes::HEAP) != 0) {

@@ -93,6 +93,9 @@ impl Carried {
 
 impl Drop for Carried {
     fn drop(&mut self) {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            println!("the victim has ended: {status}");
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -77,6 +77,16 @@ fn recursion_on_the_smallest_stack_is_walked_to_its_root() {
     }
 }
 
+/// The handler works on a stack of its own: on the application's it needs less than the kernel.
+#[test]
+fn a_signal_stack_with_next_to_no_room_is_enough() {
+    for stack in record("cramped", "cpu", &["1024"]) {
+        assert!(stack.truncated().is_none(), "{}", stacks::some([&stack]));
+        let (before, kept) = levels(&stack);
+        assert!(before.last() == Some(&"cramped") && kept == 100, "{kept} levels: {}", stacks::some([&stack]));
+    }
+}
+
 #[test]
 fn a_fiber_is_walked_to_where_makecontext_put_it() {
     for mode in ["allocs", "cpu"] {

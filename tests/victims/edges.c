@@ -103,6 +103,16 @@ NOINLINE static void alternate(void) {
   for (int i = 0; i < 50; i++) raise(SIGUSR1);
 }
 
+/* A signal stack with room for what the kernel puts there and `levels` bytes more, right above memory that may not be touched. */
+static void *cramped(void *unused) {
+  size_t page = sysconf(_SC_PAGESIZE), size = sysconf(_SC_MINSIGSTKSZ) + levels, whole = (size + page - 1) / page * page;
+  char *low = mmap(0, page + whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  stack_t stack = {.ss_sp = low + page, .ss_size = size};
+  if (mprotect(low, page, PROT_NONE) || sigaltstack(&stack, 0)) fail("sigaltstack");
+  zero(99, 0);
+  return unused;
+}
+
 /* edges CASE (allocs|cpu) [NUMBER] */
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
@@ -110,6 +120,7 @@ int main(int argc, char **argv) {
   levels = argc > 3 ? atol(argv[3]) : 0;
   if (!strcmp(argv[1], "deep")) on_thread(deep, 64 << 20);
   else if (!strcmp(argv[1], "guarded")) on_thread(guarded, 16384 + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0));
+  else if (!strcmp(argv[1], "cramped")) on_thread(cramped, 1 << 20);
   else if (!strcmp(argv[1], "fibers")) fibers();
   else if (!strcmp(argv[1], "alternate")) alternate();
   else return 2;

@@ -308,6 +308,8 @@ pub fn copy_memory(address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
 
 /// Bits of memory protection and of mapping flags that [`map`] takes.
 pub mod mm {
+    /// Pages may not be used at all.
+    pub const NONE: usize = 0;
     /// Pages may be read.
     pub const READ: usize = 1;
     /// Pages may be read and written.
@@ -320,6 +322,8 @@ pub mod mm {
     pub const WIPE_ON_FORK: usize = 18;
     /// Advice: use large pages.
     pub const HUGE_PAGES: usize = 14;
+    /// Advice: use no large pages.
+    pub const NO_HUGE_PAGES: usize = 15;
 }
 
 /// Maps memory; `file` gives it its content.
@@ -365,15 +369,14 @@ pub unsafe fn populate(address: *mut u8, length: usize) -> Result<(), Errno> {
     check(unsafe { syscall(number::MADVISE, [address as usize, length, POPULATE_WRITE, 0, 0, 0]) }).map(drop)
 }
 
-/// Sends a signal with a value to a thread of this process (`si_code` is `SI_QUEUE`).
-pub fn queue_signal(tid: u32, signal: i32, value: usize) -> Result<(), Errno> {
-    const SI_QUEUE: i32 = -1;
-    // struct siginfo: signo, errno, code, padding, pid, uid, value, up to 128 bytes.
+/// Sends a signal with a value to a thread of this process, as one that a timer sent (`si_code` is `SI_TIMER`): as long as it waits to be handled, `execve` takes it back.
+pub fn send_as_timer(tid: u32, signal: i32, value: usize) -> Result<(), Errno> {
+    const SI_TIMER: i32 = -2;
+    // struct siginfo: signo, errno, code, padding, timer, overruns, value, up to 128 bytes.
     let mut info = [0_u64; 16];
-    let [first, second, third, fourth, ..] = &mut info;
+    let [first, second, _, fourth, ..] = &mut info;
     *first = u64::from(signal as u32);
-    *second = u64::from(SI_QUEUE as u32);
-    *third = u64::from(getpid());
+    *second = u64::from(SI_TIMER as u32);
     *fourth = value as u64;
     // SAFETY: the kernel reads one siginfo.
     check(unsafe {

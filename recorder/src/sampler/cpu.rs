@@ -3,8 +3,8 @@
 //! A thread that begins during a session starts its own when it is registered, at its first allocation; all others are found in the list of threads. A thread that can have no timer
 //! (RLIMIT_SIGPENDING is used up) is sent a tick whenever its CPU clock moved on by a period.
 
-use super::{handler, tasks, timers};
-use capture::syscall::{CpuTimer, clock_ns, queue_signal, thread_cpu_clock};
+use super::{asking, handler, tasks, timers};
+use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
 use capture::tree::Tree;
 use capture::{clock, region};
@@ -116,7 +116,7 @@ impl Timers {
                 state.asked_cpu.store(refused.slot as u32, Ordering::Release);
             }
             // Without a state, this signal registers the thread if it comes with its value; what it used until the next is that one's.
-            let _ = queue_signal(*tid, handler::SIGNAL, handler::value(refused.slot));
+            asking::ask(*tid);
         }
     }
 

@@ -11,9 +11,8 @@
 #![allow(unsafe_code)]
 
 use super::resume::{self, Call};
-use super::{effort, spent};
+use super::{asking, effort, spent, stacks};
 use capture::modules::All;
-use capture::probed::Probed;
 use capture::rules::InHandler;
 use capture::spin::{Held, Spin};
 use capture::stack::Bounds;
@@ -27,8 +26,9 @@ use unwind::arch::Registers;
 
 /// The signal of the timers.
 pub(crate) const SIGNAL: i32 = libc::SIGPROF;
-/// Upper half of the value in our timers' signals; the lower half is a slot of `BASELINES`.
+/// Upper half of the value in our signals; the lower half is a slot of `BASELINES`, with [`BY_SAMPLER`] in those that no timer sent.
 const MAGIC: usize = 0x7072_6f66;
+const BY_SAMPLER: usize = 1 << 31;
 /// Slots for threads whose timers were started from outside.
 pub(crate) const SLOTS: usize = 8192;
 
@@ -45,6 +45,12 @@ static REAL_SIGACTION: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// What comes back in the signals of a timer with this slot; slot 0 for a thread that armed itself.
 pub(crate) fn value(slot: usize) -> usize {
     MAGIC << 32 | slot
+}
+
+/// What comes back in a signal that the sampler sent.
+#[cfg(feature = "server")]
+pub(super) fn asked_value() -> usize {
+    value(BY_SAMPLER)
 }
 
 /// Notes the CPU clock at the start of a timer.
@@ -74,6 +80,7 @@ pub(crate) fn install() -> bool {
     if INSTALLED.load(Ordering::Acquire) {
         return true;
     }
+    stacks::set_up();
     // SAFETY: zeroed is a valid `sigaction`; the handler has the type that SA_SIGINFO asks for; the structures live through the calls.
     unsafe {
         // Known before ours is there: from then on it is called by ours alone.
@@ -84,7 +91,7 @@ pub(crate) fn install() -> bool {
         foreign::set(&previous);
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = tick as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | if UNOPTIMIZED { 0 } else { libc::SA_ONSTACK };
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
         libc::sigfillset(&mut action.sa_mask);
         for signal in SYNCHRONOUS {
             libc::sigdelset(&mut action.sa_mask, signal);
@@ -123,6 +130,12 @@ impl Drop for Action {
 /// Signals that an instruction raises: where they are blocked, the kernel ends the process.
 const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// In a child after fork: other threads, and the handlers that they were in, are not here.
+pub(crate) fn reset_in_child() {
+    asking::reset_in_child();
+    stacks::reset_in_child();
+}
 
 /// Whether our handler is there; the kernel keeps it from then on.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -245,12 +258,9 @@ pub(crate) fn is_wall_armed() -> bool {
 unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
-    // SAFETY: the kernel passes the interrupted context.
-    let interrupted = unsafe { Interrupted::read(context) };
     if is_ours(code, value) {
-        if let Current::Known(thread) = thread::current_in_handler() {
-            effort::of(|| take(thread, &interrupted, (code == libc::SI_TIMER).then_some(value & 0xffff_ffff)));
-        }
+        // SAFETY: in the handler.
+        unsafe { stacks::answered(&Tick { timer: slot_of_timer(code, value), context }) };
     } else if foreign::is_handled() {
         // SAFETY: as the kernel called us.
         return unsafe { chain(signal, info, context) };
@@ -260,14 +270,38 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     unsafe { go_on(context) };
 }
 
+/// One of our signals.
+pub(super) struct Tick {
+    /// The slot of the timer that sent it, if one did.
+    timer: Option<usize>,
+    context: *mut libc::c_void,
+}
+
+/// Answers a tick. Whether the stack has room for it is known, or (false) to be looked at.
+///
+/// # Safety
+/// In the handler, with the context that the kernel passed.
+pub(super) unsafe extern "C" fn answer(tick: &Tick, has_room: bool) {
+    if let Current::Known(thread) = thread::current_in_handler() {
+        // SAFETY: as the caller promises.
+        let interrupted = unsafe { Interrupted::read(tick.context) };
+        effort::of(|| take(thread, &interrupted, has_room, tick.timer));
+    }
+}
+
 /// Whether a signal with this code and value is a tick.
 fn is_ours(code: i32, value: usize) -> bool {
     match code {
-        libc::SI_TIMER | libc::SI_QUEUE => value >> 32 == MAGIC,
+        libc::SI_TIMER => value >> 32 == MAGIC,
         // Where the user's share of waiting signals (RLIMIT_SIGPENDING) is used up, the kernel sends a signal without what belongs to it: nobody sent it, by its account.
         libc::SI_USER => value == 0 && ASKED.load(Ordering::Acquire) != 0 && was_asked(),
         _ => false,
     }
+}
+
+/// The slot of the timer that sent one of our signals, if one did.
+fn slot_of_timer(code: i32, value: usize) -> Option<usize> {
+    (code == libc::SI_TIMER && value & BY_SAMPLER == 0).then_some(value & 0xffff_ffff)
 }
 
 /// Signals that were sent and may have come without their value.
@@ -290,7 +324,7 @@ pub(crate) fn expect_bare_signals(expected: bool) {
 }
 
 /// Records a tick: of a timer of CPU time with this slot, or one that the sampler sent.
-fn take(thread: &'static ThreadState, interrupted: &Interrupted, timer: Option<usize>) {
+fn take(thread: &'static ThreadState, interrupted: &Interrupted, has_room: bool, timer: Option<usize>) {
     let asked = thread.asked_cpu.swap(0, Ordering::AcqRel) as usize;
     if region::is_stopped() {
         return;
@@ -302,14 +336,14 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, timer: Option<u
             super::timers::give_up_own(thread);
         }
         let weight = weigh(thread, slot);
-        record(thread, interrupted, Root::Cpu, [None, None], [weight, 0]);
+        record(thread, interrupted, has_room, Root::Cpu, [None, None], [weight, 0]);
     }
     if timer.is_none() && WALL.load(Ordering::Acquire) {
         let waited = thread.pending_runnable_ns.swap(0, Ordering::AcqRel);
         let ran = thread.pending_wall_ns.swap(0, Ordering::AcqRel).saturating_sub(waited);
         let [on_cpu, runnable] = [State::OnCpu, State::Runnable].map(|state| Some(Frame::pseudo(Pseudo::State(state))));
         if ran != 0 || waited != 0 {
-            record(thread, interrupted, Root::Wall, [on_cpu, runnable], [ran, waited]);
+            record(thread, interrupted, has_room, Root::Wall, [on_cpu, runnable], [ran, waited]);
         }
     }
 }
@@ -387,28 +421,7 @@ impl Interrupted {
         let signal_stack = Bounds { low, high: low.saturating_add(context.uc_stack.ss_size as u64) };
         Self { registers: Registers { pc, sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }, all, signal_stack }
     }
-
-    /// Bytes left on the stack that the handler runs on, as an optimised build needs them.
-    fn room(&self, thread: &ThreadState) -> u64 {
-        let here = &raw const self.registers as u64;
-        match [self.signal_stack, thread.stack()].into_iter().find(|stack| stack.contains(here)) {
-            Some(stack) => (here - stack.low) / STACK_FACTOR,
-            // A stack that the application made itself: it ends where nothing can be read.
-            None if Probed::new().is_readable(here - ROOM_TO_RECOVER * STACK_FACTOR, 1) => ROOM_TO_RECOVER,
-            None if Probed::new().is_readable(here - ROOM_TO_WALK * STACK_FACTOR, 1) => ROOM_TO_WALK,
-            None => 0,
-        }
-    }
 }
-
-/// Bytes of stack that a walk may take, and one that steps over a frame with all registers. Rust's signal stacks have 8 KiB, of which the kernel's own frame
-/// takes up to half. A test adds up what the functions take.
-const ROOM_TO_WALK: u64 = 29 << 7;
-const ROOM_TO_RECOVER: u64 = 37 << 7;
-
-/// Without optimisation the functions take several times as much stack: more than signal stacks have. Then the handler stays on the stack that it interrupts.
-const UNOPTIMIZED: bool = cfg!(debug_assertions);
-const STACK_FACTOR: u64 = if UNOPTIMIZED { 8 } else { 1 };
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
 fn weigh(thread: &ThreadState, slot: usize) -> u64 {
@@ -426,28 +439,28 @@ fn weigh(thread: &ThreadState, slot: usize) -> u64 {
 fn record(
     thread: &'static ThreadState,
     interrupted: &Interrupted,
+    has_room: bool,
     root: Root,
     states: [Option<Frame>; 2],
     weights_ns: [u64; 2],
 ) {
     // SAFETY: in the handler, its signal is masked.
     let (recording, kept) = unsafe { thread.handler() };
-    let (registers, room) = (interrupted.registers, interrupted.room(thread));
+    let registers = interrupted.registers;
     let [first, _] = states;
-    let place = if room < ROOM_TO_WALK {
-        walk::capture_leaf(recording, registers.pc);
-        walk::intern(recording, root, thread.record_id())
-    } else {
-        let all = (room >= ROOM_TO_RECOVER).then_some(&interrupted.all);
+    let place = if has_room || thread::has_room(stacks::IN_PLACE) {
         // A thread whose allocations were only counted before has not been asked where its stack is.
-        let stack = if interrupted.signal_stack.contains(registers.sp) || room < ROOM_TO_RECOVER {
+        let stack = if interrupted.signal_stack.contains(registers.sp) {
             thread.stack()
         } else {
             thread.stack_around(registers.sp)
         };
         let place = (stack, thread.record_id(), root);
         let at = FrameAddress::Instruction(registers.pc);
-        kept.capture::<InHandler>(recording, place, (at, registers, all), first)
+        kept.capture::<InHandler>(recording, place, (at, registers, Some(&interrupted.all)), first)
+    } else {
+        walk::capture_leaf(recording, registers.pc);
+        walk::intern(recording, root, thread.record_id())
     };
     give(thread, recording, place, root, states, weights_ns);
 }

@@ -1,5 +1,6 @@
 //! Time sampling: timers, the tick handler, threads that come and go, and looking at blocked threads from outside.
 
+pub(crate) mod asking;
 #[cfg(feature = "server")]
 pub(crate) mod cpu;
 pub(crate) mod effort;
@@ -12,6 +13,7 @@ mod outside;
 mod prologue;
 mod resume;
 pub(crate) mod spent;
+mod stacks;
 #[cfg(feature = "server")]
 mod status;
 #[cfg(feature = "server")]

@@ -21,12 +21,23 @@ pub(crate) fn note(own_ns: u64) {
     header.last_cpu_ns.fetch_max(spent, Ordering::Relaxed);
 }
 
-/// The same in a handler, at most every 50 ms. For a process that records itself from its start: it has no threads of the recorder.
+/// The same where nothing may wait: not done in the moment in which a thread of the recorder begins or ends.
+pub(super) fn note_at_once() {
+    #[cfg(feature = "server")]
+    let own_ns = crate::own::spent_at_once_ns();
+    #[cfg(not(feature = "server"))]
+    let own_ns = Some(0);
+    if let Some(own_ns) = own_ns {
+        note(own_ns);
+    }
+}
+
+/// The same in a handler, at most every 50 ms. For a process that records itself from its start.
 pub(super) fn note_now_and_then() {
     let now = clock::monotonic_ns();
     let before = NOTED.load(Ordering::Relaxed);
     let is_due = now.saturating_sub(before) >= PAUSE_NS;
     if is_due && NOTED.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-        note(0);
+        note_at_once();
     }
 }

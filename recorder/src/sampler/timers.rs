@@ -138,7 +138,7 @@ fn thread_ends(thread: &'static ThreadState) {
     }
     if is_self_arming() {
         // The thread's clock goes with it, the process's keeps what it had.
-        spent::note(0);
+        spent::note_at_once();
     }
     thread::retire_current();
     drop(blocked);
@@ -174,7 +174,7 @@ pub(crate) fn process_ends() {
         flush_tail(thread);
         drop(blocked);
     }
-    spent::note(0);
+    spent::note_at_once();
 }
 
 /// The tick signal, blocked on the calling thread until dropped.

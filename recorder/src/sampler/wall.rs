@@ -16,10 +16,10 @@
 
 use super::ended::{End, Taker};
 use super::status::{Blocked, Descriptors, Status, Task};
-use super::{handler, outside, tasks};
+use super::{asking, handler, outside, tasks};
 use crate::own;
 use capture::region::LogCursor;
-use capture::syscall::{getpid, queue_signal};
+use capture::syscall::getpid;
 use capture::thread::{self, ThreadState};
 use capture::tree::{Place, Tree};
 use capture::{clock, walk};
@@ -28,14 +28,11 @@ use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 /// Looks a second at threads that do not run: one at each, within these limits.
 const IDLE_LOOKS_PER_SECOND: [u64; 2] = [1000, 2000];
 /// Looks without a change after which a thread does not run.
 const STILL: u32 = 4;
-/// How long the end of a session waits for them.
-const HANDLERS_TAKE: Duration = Duration::from_millis(2);
 
 /// What is known of a thread.
 struct Watched {
@@ -316,7 +313,7 @@ impl Watch {
     /// Looks a last time, so that each thread's values sum to the elapsed time.
     pub(crate) fn stop(mut self, tree: &mut Tree) {
         self.look(true);
-        wait_for_handlers();
+        asking::wait_for_answers();
         handler::arm_wall(false);
         handler::expect_bare_signals(false);
         for (tid, watched) in self.threads.iter_mut().filter(|(_, watched)| !watched.ended) {
@@ -344,30 +341,6 @@ fn states() -> HashMap<u32, &'static ThreadState> {
         states.insert(state.tid(), state);
     });
     states
-}
-
-/// Handlers that were just signalled need a moment. What they do not take is not theirs.
-fn wait_for_handlers() {
-    let begun = Instant::now();
-    let mut are_asked = true;
-    while are_asked && begun.elapsed() < HANDLERS_TAKE {
-        are_asked = false;
-        thread::each(|state| are_asked |= state.pending_wall_ns.load(Ordering::Acquire) != 0);
-        if are_asked {
-            std::thread::sleep(HANDLERS_TAKE / 20);
-        }
-    }
-}
-
-/// Asks a running thread for its stack. False if it has no state to keep the elapsed time in.
-fn signal(tid: u32, state: Option<&'static ThreadState>, (on_cpu_ns, runnable_ns): (u64, u64)) -> bool {
-    if let Some(state) = state {
-        // In this order: the handler takes the part first, and then the whole.
-        state.pending_wall_ns.fetch_add(on_cpu_ns + runnable_ns, Ordering::AcqRel);
-        state.pending_runnable_ns.fetch_add(runnable_ns, Ordering::AcqRel);
-    }
-    let sent = queue_signal(tid, handler::SIGNAL, handler::value(0)).is_ok();
-    state.is_some() && sent
 }
 
 impl Entering {
@@ -515,8 +488,8 @@ impl Watched {
         }
         if runs && with_running {
             let (on_cpu, runnable) = self.owed.take_running();
-            if !signal(tid, state, (on_cpu, runnable)) {
-                // No state yet: the signal that was just sent registers the thread, and the next one counts.
+            if !asking::ask_for(tid, state, (on_cpu, runnable)) {
+                // Without a state, the signal that was just sent registers the thread, and the next one counts.
                 self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
             }
         }

@@ -49,6 +49,16 @@ fn what_no_tick_fell_into_is_shown_as_unsampled() {
     assert!(folded::sum(&profile, "[unsampled]") > 0, "a process shorter than a period");
 }
 
+/// Elapsed time is looked at by a thread of the recorder, which takes some time for it at this rate.
+#[test]
+fn time_of_the_recorder_itself_is_not_the_programs() {
+    let directory = scratch();
+    let profile = directory.path().join("p.pb.gz");
+    let truth = recorded(&["split", "5"], "cpu,wall", "997", &profile);
+    let program: f64 = truth.all("function").iter().map(|(_, nanos)| nanos).sum();
+    assert_near(pprof::total(&profile, "cpu") as f64, program, 0.01, "CPU time of the program");
+}
+
 #[test]
 fn functions_have_their_shares_at_any_depth() {
     let directory = scratch();

@@ -2,9 +2,10 @@
 
 use super::spends::recorded;
 use super::truth::{below, by_label};
-use profile_recorder_tests::{output, pprof, run, scratch, text};
+use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
 use std::collections::HashMap;
 use std::path::Path;
+use std::process::{Child, Command};
 
 #[test]
 fn elapsed_time_is_recorded_from_the_first_to_the_last_moment() {
@@ -59,4 +60,45 @@ fn children_are_looked_at_as_their_parents_are() {
     // The inner shell becomes the last of its commands.
     assert!(waited > 1.1e9 && waited < 1.3e9, "a shell waits for all of them, another for one: {waited}");
     assert!(text(&recorded.stderr).contains("of elapsed time of all threads in "), "{}", text(&recorded.stderr));
+}
+
+/// Processes that keep all processors busy, until dropped.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn new() -> Self {
+        let processors = std::thread::available_parallelism().expect("a number").get();
+        let spins = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh runs");
+        Self((0..2 * processors).map(|_| spins()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for spins in &mut self.0 {
+            let _ = spins.kill();
+            let _ = spins.wait();
+        }
+    }
+}
+
+/// Where a thread has to wait for a processor, the sampler's signal waits with it, and the program that takes the process's place would end by it.
+#[test]
+fn programs_that_become_others_find_no_signal_waiting() {
+    let directory = scratch();
+    let program = programs::compile_c("again", directory.path());
+    let program = program.to_str().unwrap();
+    let profile = directory.path().join("p.folded");
+    let profile = profile.to_str().unwrap();
+    let busy = Busy::new();
+    // With room for signals that say something, and without any.
+    for limit in ["", "ulimit -i 0;"] {
+        let record = ["record", "--quiet", "--mode", "wall", "--hz", "1000", "-o", profile, "--"];
+        let shell = format!("{limit} exec {program} 120 b c d e f g h i");
+        let mut command = run(&[&record[..], &["bash", "-c", &shell]].concat());
+        let recorded = output(command.env("CARRIED", "on"));
+        let said = (recorded.status.code(), text(&recorded.stdout), text(&recorded.stderr));
+        assert_eq!(said, (Some(7), "done\n".to_owned(), String::new()), "{limit} {:?}", recorded.status);
+    }
+    drop(busy);
 }
