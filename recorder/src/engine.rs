@@ -215,6 +215,17 @@ fn sample_cpu(mut timers: cpu::Timers, period: Duration, stop: &AtomicBool) {
     timers.stop(&mut TREE.lock());
 }
 
+/// Once in a period until the flag is raised and the thread unparked, asks the threads that record themselves and have no timer.
+pub(crate) fn ask_for_cpu(period: Duration, stop: &AtomicBool) {
+    sampler::handler::expect_bare_signals(true);
+    while !stop.load(Ordering::Acquire) && !region::is_stopped() {
+        std::thread::park_timeout(period);
+        sampler::timers::ask();
+        look_at_objects();
+    }
+    sampler::handler::expect_bare_signals(false);
+}
+
 /// Looks once in a period until the flag is raised and the thread unparked, and once more then; at all threads for a client that joins or leaves others.
 pub(crate) fn sample_wall(
     mut watch: wall::Watch,
@@ -231,6 +242,7 @@ pub(crate) fn sample_wall(
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
             watch.tick();
+            sampler::timers::ask();
             look_at_objects();
             // Ticks that were missed are not made up for: each look counts the time since the one before.
             next = (next + period).max(Instant::now());

@@ -97,9 +97,11 @@ fn plan(variables: &Variables) -> Option<Plan> {
     };
     let follow = variables.get("PROFILE_RECORDER_STORE_FOLLOW") != Some(b"0");
     #[cfg(feature = "server")]
-    if wanted & modes::WALL != 0 {
-        let with_running = names.split(|b| *b == b',').any(|mode| mode == b"wall");
-        crate::resident::plan_to_watch(std::time::Duration::from_nanos(period_ns), with_running, follow);
+    if wanted & (modes::WALL | modes::CPU) != 0 {
+        use crate::resident::{Wall, plan_to_look};
+        let has_wall = names.split(|b| *b == b',').any(|mode| mode == b"wall");
+        let wall = (wanted & modes::WALL != 0).then_some(if has_wall { Wall::All } else { Wall::Blocked });
+        plan_to_look(std::time::Duration::from_nanos(period_ns), wall, follow);
     }
     Some(Plan { purpose, directory, follow, own_library: true })
 }
@@ -177,6 +179,8 @@ pub fn records_threads() -> bool {
 pub fn thread_starts() {
     if RECORDED.load(Ordering::Relaxed) {
         let _ = thread::current();
+        #[cfg(feature = "server")]
+        crate::resident::thread_starts();
     }
 }
 

@@ -13,6 +13,7 @@ use crate::log::{self, log};
 use crate::output::Writing;
 use crate::own;
 use crate::preload::Variables;
+use crate::sampler::timers;
 use crate::sampler::wall::{Watch, WithRunning};
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
@@ -39,8 +40,17 @@ const END_WAITS: Duration = Duration::from_secs(30);
 enum Duty {
     /// Server, profile or both: what the process was started with.
     Serve(Variables),
-    /// Elapsed time, looked at once in a period, into the store of `profrec`; with the stacks of threads that run, or of those alone that are blocked.
-    Watch { period: Duration, with_running: bool, follow: bool },
+    /// Into the store of `profrec`, once in a period.
+    Look { period: Duration, wall: Option<Wall>, follow: bool },
+}
+
+/// Whose elapsed time is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wall {
+    /// All threads'.
+    All,
+    /// That of threads that are blocked, while they are.
+    Blocked,
 }
 
 /// Nothing if there is nothing for an agent to do.
@@ -75,11 +85,11 @@ pub(crate) fn plan(variables: Variables) -> Option<Plan> {
     Some(Plan { purpose, directory: Directory::NONE, follow, own_library: true })
 }
 
-/// `profrec record` asks for elapsed time.
+/// `profrec record` asks for time. Without elapsed time there is an agent only for threads that can have no timer.
 ///
 /// Runs inside the first allocation of the process.
-pub(crate) fn plan_to_watch(period: Duration, with_running: bool, follow: bool) {
-    let _ = DUTY.set(Duty::Watch { period, with_running, follow });
+pub(crate) fn plan_to_look(period: Duration, wall: Option<Wall>, follow: bool) {
+    let _ = DUTY.set(Duty::Look { period, wall, follow });
 }
 
 /// Whether a child's server, or its profile, has a name of its own.
@@ -100,7 +110,10 @@ pub(crate) fn serves() -> bool {
 
 /// Whether there is an agent, or will be.
 pub(crate) fn is_wanted() -> bool {
-    DUTY.get().is_some()
+    match DUTY.get() {
+        Some(Duty::Look { wall: None, .. }) => timers::has_refused(),
+        duty => duty.is_some(),
+    }
 }
 
 /// Starts the agent of this process. The C library is set up.
@@ -108,6 +121,13 @@ pub(crate) fn is_wanted() -> bool {
 pub(crate) fn begin() {
     if is_wanted() {
         start_agent(Duration::ZERO);
+    }
+}
+
+/// A thread of the host just began, and may be the first without a timer.
+pub(crate) fn thread_starts() {
+    if timers::has_refused() && AGENT_OF.load(Ordering::Acquire) == 0 && !STOP.load(Ordering::Acquire) {
+        begin();
     }
 }
 
@@ -119,15 +139,17 @@ pub(crate) fn in_child() {
     match duty {
         Duty::Serve(variables) if serves_children(variables) => start_agent(CHILD_WAITS),
         // Without a store nobody wants to know any more.
-        Duty::Watch { follow: true, .. } if region::header().is_some() => start_agent(Duration::ZERO),
+        Duty::Look { follow: true, .. } if region::header().is_some() => begin(),
         _ => {}
     }
 }
 
 fn start_agent(wait: Duration) {
+    if AGENT_OF.compare_exchange(0, syscall::getpid(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
     STOP.store(false, Ordering::Relaxed);
     DONE.store(false, Ordering::Relaxed);
-    AGENT_OF.store(syscall::getpid(), Ordering::Release);
     let before = tls::get();
     // The C library allocates for a new thread, and that is not the host's.
     tls::set(own::IGNORED);
@@ -136,6 +158,7 @@ fn start_agent(wait: Duration) {
         Ok(handle) => {
             let thread = Box::into_raw(Box::new(handle.thread().clone()));
             AGENT.store(thread, Ordering::Release);
+            timers::are_asked();
         }
         Err(error) => {
             AGENT_OF.store(0, Ordering::Release);
@@ -148,9 +171,16 @@ fn start_agent(wait: Duration) {
 /// The process ends, or confines itself: what is being recorded is finished and written, clients get what there is. Waits for it.
 #[inline(never)]
 pub(crate) fn end() {
-    if AGENT_OF.swap(0, Ordering::AcqRel) != syscall::getpid() || STOP.swap(true, Ordering::AcqRel) {
-        return;
+    match AGENT_OF.load(Ordering::Acquire) {
+        // None begins any more.
+        0 => STOP.store(true, Ordering::Release),
+        agent_of if agent_of == syscall::getpid() && !STOP.swap(true, Ordering::AcqRel) => wait_for_agent(),
+        _ => {}
     }
+}
+
+fn wait_for_agent() {
+    AGENT_OF.store(0, Ordering::Release);
     // SAFETY: a pointer that was stored there is never freed.
     if let Some(agent) = unsafe { AGENT.load(Ordering::Acquire).as_ref() } {
         agent.unpark();
@@ -180,14 +210,15 @@ fn agent(wait: Duration) {
     descriptors::make_private();
     match DUTY.get() {
         Some(Duty::Serve(variables)) => attend(variables),
-        Some(Duty::Watch { period, with_running, .. }) => watch(*period, *with_running),
-        _ => {}
+        Some(Duty::Look { period, wall: Some(wall), .. }) => watch(*period, *wall),
+        Some(Duty::Look { period, wall: None, .. }) => engine::ask_for_cpu(*period, &STOP),
+        None => {}
     }
 }
 
 /// Looks until the process ends, and a last time then.
-fn watch(period: Duration, with_running: bool) {
-    let _running_threads = with_running.then(WithRunning::new);
+fn watch(period: Duration, wall: Wall) {
+    let _running_threads = (wall == Wall::All).then(WithRunning::new);
     let Some(header) = region::header() else { return };
     let (begun, cpu) = (&header.start_monotonic_ns, &header.start_thread_cpu_ns);
     let (begun_ns, cpu_ns) = (begun.load(Ordering::Relaxed), cpu.load(Ordering::Relaxed));

@@ -327,6 +327,10 @@ const BUILDERS: Reasons = &[
     ("profile_recorder::start::in_child", "opens a child's store"),
     ("profile_recorder_alloc_hook::next::resolve", "opens the process's store"),
     ("profile_recorder::resident::end", "waits for a thread of the recorder, before the process confines itself"),
+    (
+        "profile_recorder::resident::begin",
+        "starts a thread of the recorder, where a thread of the host can have no timer",
+    ),
 ];
 
 /// Where the threads of a preloaded server begin, and where the process waits for their end: what these do happens on threads that are not the host's, or where a

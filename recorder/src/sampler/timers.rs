@@ -1,22 +1,29 @@
 //! One CPU timer a thread.
 //!
 //! In a process that is recorded from its start, each thread starts its own timer when it is registered: at its first allocation, or before, where
-//! the preload library sees `pthread_create`. A session in a running process starts them from outside, for all threads that it finds.
+//! the preload library sees `pthread_create`. One that gets none, because the user's share of them is used up, is asked by a thread of the recorder. A session in a running process starts them from outside, for all threads that it finds.
 //!
 //! # Safety
 //! A thread's `handler` recording is used outside its handler only while the signal is blocked on that thread.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "server")]
+use super::asking;
 use super::{handler, spent};
 use alloc_hook::thread_end;
 use capture::syscall::CpuTimer;
+#[cfg(feature = "server")]
+use capture::syscall::{clock_ns, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
 use capture::{clock, region};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
 /// Whether each thread arms itself when it is registered.
 static SELF_ARM: AtomicBool = AtomicBool::new(false);
+/// Threads that wanted to arm themselves, and could not: the user's share of timers (RLIMIT_SIGPENDING) is used up. They are asked ([`ask`]) as long as somebody does it.
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+static ARE_ASKED: AtomicBool = AtomicBool::new(false);
 static PERIOD_NS: AtomicU64 = AtomicU64::new(0);
 /// The same during a session in a running process: threads that are registered then start their own timers, at this period; 0: they do not.
 static SESSION_PERIOD_NS: AtomicU64 = AtomicU64::new(0);
@@ -123,8 +130,40 @@ fn arm_self(thread: &'static ThreadState, period: u64) {
     let first = first_tick(period, thread.tid(), cpu_ns);
     match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::value(0), first, period) {
         Ok(timer) => thread.timer.store(timer.id() + 1, Ordering::Relaxed),
-        Err(_) => region::lose(Lost::NoTimer, 1, 0),
+        Err(_) => {
+            REFUSED.fetch_add(1, Ordering::AcqRel);
+        }
     }
+}
+
+/// Whether there are threads to [`ask`].
+#[cfg(feature = "server")]
+pub(crate) fn has_refused() -> bool {
+    is_self_arming() && REFUSED.load(Ordering::Acquire) != 0
+}
+
+/// From now on [`ask`] is called, once in a period.
+#[cfg(feature = "server")]
+pub(crate) fn are_asked() {
+    ARE_ASKED.store(true, Ordering::Relaxed);
+}
+
+/// Asks each thread without a timer that ran for a period since its last sample.
+#[cfg(feature = "server")]
+pub(crate) fn ask() {
+    if !has_refused() {
+        return;
+    }
+    let period_ns = PERIOD_NS.load(Ordering::Relaxed);
+    thread::each(|thread| {
+        let cpu_ns = clock_ns(thread_cpu_clock(thread.tid()));
+        let is_due = cpu_ns.saturating_sub(thread.sampled_cpu_ns.load(Ordering::Relaxed)) >= period_ns;
+        if is_due && thread.timer.load(Ordering::Relaxed) == 0 {
+            // Its answer is a sample like its own timer's.
+            thread.asked_cpu.store(handler::SLOTS as u32, Ordering::Release);
+            asking::ask(thread.tid());
+        }
+    });
 }
 
 /// On a thread that ends.
@@ -175,6 +214,10 @@ pub(crate) fn process_ends() {
         drop(blocked);
     }
     spent::note_at_once();
+    let refused = REFUSED.swap(0, Ordering::AcqRel);
+    if refused != 0 && !ARE_ASKED.load(Ordering::Relaxed) {
+        region::lose(Lost::NoTimer, u64::from(refused), 0);
+    }
 }
 
 /// The tick signal, blocked on the calling thread until dropped.
@@ -205,6 +248,8 @@ impl Drop for BlockedSignal {
 
 /// In a child after fork that is followed: timers are not inherited; the one thread arms itself when it is registered, which is now.
 pub(crate) fn restart_in_child() {
+    REFUSED.store(0, Ordering::Relaxed);
+    ARE_ASKED.store(false, Ordering::Relaxed);
     if SELF_ARM.load(Ordering::Acquire) {
         let _ = thread::current();
     }

@@ -120,6 +120,25 @@ fn threads_are_sampled_where_the_kernel_has_no_timers_left() {
 }
 
 #[test]
+fn programs_are_recorded_where_the_kernel_has_no_timers_left() {
+    let directory = scratch();
+    let profile = directory.path().join("p.pb.gz");
+    let program = build("victim-spends");
+    for mode in ["cpu", "cpu,wall"] {
+        let recorded = run(&["record", "--mode", mode, "-o", profile.to_str().unwrap(), "--"])
+            .args(["bash", "-c", &format!("ulimit -i 0; exec {} crowd 40000000", program.display())])
+            .output()
+            .expect("profrec runs");
+        assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+        assert!(!text(&recorded.stderr).contains("without a timer"), "{}", text(&recorded.stderr));
+        let truth = Truth::of(&text(&recorded.stdout));
+        assert_near(pprof::total(&profile, "cpu") as f64, truth.process(), 0.02, mode);
+        let found = below(&profile, "cpu", "::burns");
+        assert!(found > truth.process() * 0.8, "{mode}: in the function that works: {found} of {}", truth.process());
+    }
+}
+
+#[test]
 fn elapsed_time_of_each_thread_is_divided_by_its_states() {
     // However seldom it looks: the sampler of a busy machine is late.
     for query in ["wall?hz=99", "wall?hz=1"] {

@@ -92,13 +92,13 @@ fn programs_that_become_others_find_no_signal_waiting() {
     let profile = profile.to_str().unwrap();
     let busy = Busy::new();
     // With room for signals that say something, and without any.
-    for limit in ["", "ulimit -i 0;"] {
-        let record = ["record", "--quiet", "--mode", "wall", "--hz", "1000", "-o", profile, "--"];
+    for (limit, mode) in [("", "wall"), ("ulimit -i 0;", "wall"), ("ulimit -i 0;", "cpu")] {
+        let record = ["record", "--quiet", "--mode", mode, "--hz", "1000", "-o", profile, "--"];
         let shell = format!("{limit} exec {program} 120 b c d e f g h i");
         let mut command = run(&[&record[..], &["bash", "-c", &shell]].concat());
         let recorded = output(command.env("CARRIED", "on"));
         let said = (recorded.status.code(), text(&recorded.stdout), text(&recorded.stderr));
-        assert_eq!(said, (Some(7), "done\n".to_owned(), String::new()), "{limit} {:?}", recorded.status);
+        assert_eq!(said, (Some(7), "done\n".to_owned(), String::new()), "{limit} {mode} {:?}", recorded.status);
     }
     drop(busy);
 }
