@@ -214,8 +214,9 @@ pub(crate) fn process_ends() {
         drop(blocked);
     }
     spent::note_at_once();
-    let refused = REFUSED.swap(0, Ordering::AcqRel);
-    if refused != 0 && !ARE_ASKED.load(Ordering::Relaxed) {
+    let refused = REFUSED.load(Ordering::Acquire);
+    // Said once: a process may come here more than once.
+    if refused != 0 && !ARE_ASKED.swap(true, Ordering::Relaxed) {
         region::lose(Lost::NoTimer, u64::from(refused), 0);
     }
 }
