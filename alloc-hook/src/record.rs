@@ -7,9 +7,9 @@ use crate::sampling::{self, Weight};
 use crate::{counting, fast, marks, next};
 use capture::live as live_bytes;
 use capture::rules::InHook;
-use capture::thread::{self, Current, Inside, ThreadState};
+use capture::thread::{self, Current, Inside, Recording, ThreadState};
 use capture::tree::Tree;
-use capture::{modules, region};
+use capture::{modules, region, walk};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
 use unwind::FrameAddress;
@@ -362,9 +362,13 @@ fn update(cells: &AllocValues, write: impl FnOnce()) {
 #[inline(always)]
 fn values_of(inside: &mut Inside<'_>, function: Function, pc: u64, sp: u64, fp: u64) -> Option<RecordId> {
     let (stack, thread) = (inside.state().stack_around(sp), inside.state().record_id());
+    let has_room = inside.state().has_room(stack, sp);
     let (recording, kept) = inside.recording();
     // A function of Rust's door is inlined into its caller, which so is at an instruction; the malloc family's was called.
     let at = if function.is_rust() { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) };
+    if !has_room {
+        return values_of_leaf(recording, thread, function, at);
+    }
     let caller = kept.capture::<InHook>(
         recording,
         (stack, thread, Root::Allocs),
@@ -373,6 +377,19 @@ fn values_of(inside: &mut Inside<'_>, function: Function, pc: u64, sp: u64, fp: 
     )?;
     #[cfg(feature = "oracle")]
     crate::oracle::compare(recording, stack, at, Registers { pc, sp, fp: Some(fp) });
+    recording.tree.site(caller, function)
+}
+
+#[cold]
+#[inline(never)]
+fn values_of_leaf(
+    recording: &mut Recording,
+    thread: RecordId,
+    function: Function,
+    at: FrameAddress,
+) -> Option<RecordId> {
+    walk::capture_leaf(recording, at);
+    let caller = walk::intern(recording, Root::Allocs, thread)?;
     recording.tree.site(caller, function)
 }
 

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::probed::Probed;
-use crate::{maps, tls};
+use crate::{maps, syscall, tls};
 use unwind::kept::Words;
 use unwind::{Memory, Slot};
 
@@ -29,15 +29,18 @@ impl Bounds {
     ///
     /// `pthread_getattr_np` would allocate, and deadlocks a starting Rust program whose std calls it.
     pub fn of_current_thread(sp: u64) -> Self {
-        /// A main thread's stack grows on demand down to its limit; nothing else is mapped there.
-        const GROWTH: u64 = 8 << 20;
+        /// Farther down there is something else, whatever the limit.
+        const MOST: u64 = 1 << 40;
         let mut bounds = Self::default();
         maps::each(|line| {
             if sp < line.start || line.end <= sp {
                 return true;
             }
-            let growth = if line.path == b"[stack]" { GROWTH } else { 0 };
-            bounds = Self { low: line.start.saturating_sub(growth), high: line.end };
+            bounds = Self { low: line.start, high: line.end };
+            if line.path == b"[stack]" {
+                // A main thread's grows on demand, down to its limit.
+                bounds.low = bounds.low.min(line.end.saturating_sub(syscall::stack_limit().min(MOST)));
+            }
             false
         });
         // Adjacent mappings are listed as one: the thread control block marks the top of a stack that glibc made.

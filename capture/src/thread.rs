@@ -33,6 +33,9 @@ const MAX_THREADS: usize = 8192;
 /// Threads that get a record of their own; later ones take over the record of an ended thread of the same name.
 const OWN_RECORDS: u32 = 1024;
 
+/// Bytes of stack that a walk in a hook may take, and some more: other compilers' settings make it take more than the preload library's. Without optimisation it takes several times as much.
+const ROOM_TO_WALK: u64 = if cfg!(debug_assertions) { 56 << 10 } else { 7 << 10 };
+
 /// The thread is the recorder's own: nothing of it is recorded.
 const IGNORED: usize = 1;
 /// The thread ended, or could not be registered: counted with the process.
@@ -65,6 +68,8 @@ pub struct ThreadState {
     tid: AtomicU32,
     stack_low: AtomicU64,
     stack_high: AtomicU64,
+    /// Lowest page that was found readable where the thread needed room on another stack.
+    room_from: AtomicU64,
     /// Bytes until the next sampled allocation.
     pub countdown: AtomicU64,
     /// State of the thread's random numbers.
@@ -247,7 +252,7 @@ fn registered() -> Current {
 
 /// Registers the calling thread. `None` if it is the recorder's own, there is no store, or no room.
 fn register() -> Option<&'static ThreadState> {
-    let header = region::header()?;
+    region::header()?;
     // Whatever follows may come back here through a hook; then the thread counts as unregistered for a moment.
     tls::set(UNREGISTERED);
     let name = syscall::thread_name();
@@ -259,11 +264,7 @@ fn register() -> Option<&'static ThreadState> {
     state.tid.store(syscall::gettid(), Ordering::Relaxed);
     state.stack_low.store(0, Ordering::Relaxed);
     state.stack_high.store(0, Ordering::Relaxed);
-    // A thread whose calls are only counted need not know its stack, which takes longer to find than all the rest.
-    if header.modes.load(Ordering::Relaxed) & !layout::modes::STAT != 0 {
-        let here = 0_u64;
-        state.find_stack(&raw const here as u64);
-    }
+    state.room_from.store(0, Ordering::Relaxed);
     state.inside.store(0, Ordering::Relaxed);
     let seed = (state as *const ThreadState as u64) ^ u64::from(syscall::gettid()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let now = crate::clock::monotonic_ns();
@@ -497,7 +498,27 @@ impl ThreadState {
         Bounds { low: self.stack_low.load(Ordering::Relaxed), high: self.stack_high.load(Ordering::Relaxed) }
     }
 
-    /// The same; found by an address on it, if nobody asked for it before. On the thread itself.
+    /// Whether there is room below `sp` for a walk in a hook. On the thread itself, whose stack is `stack`; it may run on another.
+    #[inline]
+    pub fn has_room(&self, stack: Bounds, sp: u64) -> bool {
+        if stack.contains(sp) { sp - stack.low >= ROOM_TO_WALK } else { self.is_readable_below(sp) }
+    }
+
+    /// A stack that is not known ends where nothing can be read. Asked once for each page that a walk could come to.
+    #[cold]
+    fn is_readable_below(&self, sp: u64) -> bool {
+        const PAGE: u64 = 4096;
+        let lowest = sp.wrapping_sub(ROOM_TO_WALK) & !(PAGE - 1);
+        let is_known = self.room_from.load(Ordering::Relaxed) == lowest;
+        let is_readable =
+            is_known || (lowest..sp).step_by(PAGE as usize).all(|page| Probed::new().is_readable(page, 1));
+        if is_readable {
+            self.room_from.store(lowest, Ordering::Relaxed);
+        }
+        is_readable
+    }
+
+    /// Its range; found by an address on it, if nobody asked for it before. On the thread itself.
     #[inline]
     pub fn stack_around(&self, sp: u64) -> Bounds {
         let known = self.stack();

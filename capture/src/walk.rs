@@ -52,13 +52,19 @@ pub fn capture<C: Context>(
 }
 
 /// No walk: the leaf alone, below a frame that says that there was no room for one.
-pub fn capture_leaf(recording: &mut Recording, pc: u64) {
-    let module = match modules::find(pc) {
+#[cold]
+#[inline(never)]
+pub fn capture_leaf(recording: &mut Recording, at: FrameAddress) {
+    let module = match modules::find(at.for_lookup()) {
         modules::Found::Module(module) => module,
         _ => ModuleIndex::NONE,
     };
+    let frame = match at {
+        FrameAddress::Instruction(pc) => Frame::instruction(module, pc),
+        FrameAddress::ReturnAddress(pc) => Frame::return_address(module, pc),
+    };
     recording.depth = 0;
-    push(recording, Frame::instruction(module, pc));
+    push(recording, frame);
     push(recording, Frame::pseudo(Pseudo::Truncated(Truncated::NoRoom)));
 }
 

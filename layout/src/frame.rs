@@ -131,7 +131,7 @@ pub enum Truncated {
     TooDeep = 5,
     /// The frame pointer was needed but is not known.
     FramePointerUnknown = 6,
-    /// The handler ran on a stack with too little room left for a walk.
+    /// The stack had too little room left for a walk.
     NoRoom = 7,
     /// Nobody looked at the thread while it was there: between two looks it ran, or blocked, and was elsewhere again.
     BetweenLooks = 8,
@@ -147,7 +147,7 @@ impl Truncated {
             Self::NoProgress => "no progress",
             Self::TooDeep => "too deep",
             Self::FramePointerUnknown => "frame pointer unknown",
-            Self::NoRoom => "no room on the signal stack",
+            Self::NoRoom => "no room on the stack",
             Self::BetweenLooks => "between two looks",
         }
     }

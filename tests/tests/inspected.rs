@@ -197,7 +197,7 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
             ("allocate", "blocks of the store's file"),
             ("write_at", "blocks of the store's file"),
             ("populate", "blocks of the store's file"),
-            ("file_size_limit", "blocks of the store's file"),
+            ("limit", "blocks of the store's file; how far the first thread's stack may grow"),
             ("read", "the list of mappings"),
             ("gettid", "a new thread"),
             ("thread_name", "a new thread"),
@@ -258,7 +258,7 @@ const COLD: Reasons = &[
     ("<profile_recorder_capture::kept::Kept>::recover", "a frame whose caller takes all registers"),
     ("<profile_recorder_capture::tree::Tree>::child_slow", "a frame that was not called from there before"),
     ("profile_recorder_capture::region::allocate_chunks", "the store grows"),
-    ("<profile_recorder_capture::stack::Bounds>::of_current_thread", "a thread whose stack was not asked for before"),
+    ("<profile_recorder_capture::thread::ThreadState>::find_stack", "a thread whose stack was not asked for before"),
     ("<profile_recorder_capture::probed::Probed>::is_page_readable_slow", "a page outside the thread's stack"),
 ];
 

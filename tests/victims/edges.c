@@ -47,7 +47,7 @@ static void *deep(void *unused) {
   return unused;
 }
 
-/* Down to 8 KiB above the guard page of the smallest stack there is; a signal takes more. */
+/* Down to 8 KiB, or so many bytes, above the guard page of the smallest stack there is; a signal takes more. */
 static void *guarded(void *unused) {
   pthread_attr_t attributes;
   void *low;
@@ -55,7 +55,7 @@ static void *guarded(void *unused) {
   pthread_getattr_np(pthread_self(), &attributes);
   pthread_attr_getstack(&attributes, &low, &size);
   pthread_attr_destroy(&attributes);
-  zero(3000, (char *)low + 8192 + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0));
+  zero(3000, (char *)low + (levels ? levels : 8192) + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0));
   return unused;
 }
 

@@ -156,10 +156,21 @@ impl File {
 /// How large a file this process may write (RLIMIT_FSIZE).
 pub fn file_size_limit() -> u64 {
     const RLIMIT_FSIZE: usize = 1;
+    limit(RLIMIT_FSIZE)
+}
+
+/// Bytes that the main thread's stack may grow to (RLIMIT_STACK).
+pub fn stack_limit() -> u64 {
+    const RLIMIT_STACK: usize = 3;
+    limit(RLIMIT_STACK)
+}
+
+/// A limit that is in force.
+fn limit(which: usize) -> u64 {
     // struct rlimit: the limit in force, the highest that it can be raised to.
     let mut limits = [u64::MAX; 2];
     // SAFETY: the kernel writes one struct rlimit.
-    unsafe { syscall(number::GETRLIMIT, [RLIMIT_FSIZE, limits.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    unsafe { syscall(number::GETRLIMIT, [which, limits.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     let [limit, _] = limits;
     limit
 }

@@ -447,6 +447,7 @@ fn record(
     // SAFETY: in the handler, its signal is masked.
     let (recording, kept) = unsafe { thread.handler() };
     let registers = interrupted.registers;
+    let at = FrameAddress::Instruction(registers.pc);
     let [first, _] = states;
     let place = if has_room || thread::has_room(stacks::IN_PLACE) {
         // A thread whose allocations were only counted before has not been asked where its stack is.
@@ -456,10 +457,9 @@ fn record(
             thread.stack_around(registers.sp)
         };
         let place = (stack, thread.record_id(), root);
-        let at = FrameAddress::Instruction(registers.pc);
         kept.capture::<InHandler>(recording, place, (at, registers, Some(&interrupted.all)), first)
     } else {
-        walk::capture_leaf(recording, registers.pc);
+        walk::capture_leaf(recording, at);
         walk::intern(recording, root, thread.record_id())
     };
     give(thread, recording, place, root, states, weights_ns);
