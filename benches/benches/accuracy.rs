@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Workloads, with the number that they take.
-const WORKLOADS: [(&str, &str, &str); 14] = [
+const WORKLOADS: [(&str, &str, &str); 15] = [
     ("A", "split", "5"),
     ("A", "split", "50"),
     ("A", "split", "150"),
@@ -19,6 +19,7 @@ const WORKLOADS: [(&str, &str, &str); 14] = [
     ("C", "bursts-often", "0"),
     ("C", "between-ticks", "0"),
     ("D", "short-lived", "0"),
+    ("E", "sleepers", "0"),
     ("F", "calls", "0"),
     ("G", "slower", "0"),
     ("G", "slower", "10"),
@@ -30,10 +31,18 @@ const WORKLOADS: [(&str, &str, &str); 14] = [
 /// Nanoseconds by function or thread name; `-` is all.
 type Nanos = BTreeMap<String, f64>;
 
+/// A thread that used less is not compared: it takes some ten microseconds to begin and to end, in which it cannot say what it used.
+const LEAST_OF_A_THREAD: f64 = 4e6;
+
 /// What a workload says, and what was sampled.
+#[derive(Default)]
 struct Run {
     process: f64,
     functions: Nanos,
+    threads: Nanos,
+    /// Elapsed time of threads: from their first line to their last, and from before they were made until after they were waited for.
+    lived: Nanos,
+    existed: Nanos,
     sampled: Nanos,
     /// Different stacks, and those of them that cannot have been.
     stacks: [usize; 2],
@@ -42,7 +51,12 @@ struct Run {
 impl Run {
     fn and(mut self, other: Self) -> Self {
         self.process += other.process;
-        for (sums, others) in [(&mut self.functions, other.functions), (&mut self.sampled, other.sampled)] {
+        let all = [
+            (&mut self.functions, other.functions),
+            (&mut self.threads, other.threads),
+            (&mut self.sampled, other.sampled),
+        ];
+        for (sums, others) in all {
             others.into_iter().for_each(|(name, nanos)| *sums.entry(name).or_insert(0.0) += nanos);
         }
         self.stacks.iter_mut().zip(other.stacks).for_each(|(sum, other)| *sum += other);
@@ -60,10 +74,11 @@ fn main() {
     let peer = (!quick).then(|| build(&root.join("benches/accuracy"), &[], "profile-recorder-bench-accuracy"));
     println!(
         "Sum: per cent of the process's CPU time (the part of it that is [unsampled]). Shares: the most that a function's share differs, in points.
+Threads: the most that a thread differs from its own clock, in per cent of it, of those that used 4 ms and more.
 Wrong: stacks that do not begin where threads begin, or do not come to a function by its callers, of all different ones.\n"
     );
-    println!("                             ours                                 pprof-rs");
-    println!("     workload             Hz     sum  unsampled  shares     wrong     sum  shares");
+    println!("                             ours                                          pprof-rs");
+    println!("     workload             Hz     sum  unsampled  shares threads     wrong     sum  shares threads");
     let rates: &[u32] = if quick { &[99] } else { &[99, 1000] };
     for hz in rates {
         for (letter, name, number) in WORKLOADS {
@@ -76,15 +91,38 @@ Wrong: stacks that do not begin where threads begin, or do not come to a functio
             let run = several(&|| ours.run(name, number, *hz));
             let unsampled = 100.0 * of(&run.sampled, "[unsampled]") / run.process;
             let theirs = peer.as_ref().map(|peer| several(&|| with_pprof(peer, name, number, *hz)));
-            let theirs = theirs.map_or_else(String::new, |run| format!("{:7.1}% {}", sum(&run), shares(&run)));
+            let theirs =
+                theirs.map_or_else(String::new, |run| format!("{:7.1}% {} {}", sum(&run), shares(&run), threads(&run)));
             println!(
-                "  {letter}  {name:13} {number:>9}  {hz:4}  {:6.2}%  {unsampled:7.2}%  {}  {:8} {theirs}",
+                "  {letter}  {name:13} {number:>9}  {hz:4}  {:6.2}%  {unsampled:7.2}%  {} {}  {:8} {theirs}",
                 sum(&run),
                 shares(&run),
+                threads(&run),
                 format!("{}/{}", run.stacks[1], run.stacks[0])
             );
         }
     }
+    println!(
+        "\nElapsed time of 66 threads, two of which work for a second and the others sleep a second and a half:\n"
+    );
+    for hz in rates {
+        elapsed(&ours.run_in("wall", "sleepers", "0", *hz), *hz);
+    }
+}
+
+/// How many threads have less than they lived or more than they existed, and by how much of that.
+fn elapsed(run: &Run, hz: u32) {
+    let off = run.lived.iter().map(|(name, lived)| {
+        let (found, existed) = (of(&run.sampled, &format!("thread:{name}")), of(&run.existed, name));
+        let off = (lived - found).max(found - existed).max(0.0);
+        100.0 * off / lived
+    });
+    let outside = off.clone().filter(|off| *off > 0.0).count();
+    println!(
+        "  E  sleepers  {hz:4} Hz  outside of their bounds: {outside} of {}, by at most {:.2} % of what they lived",
+        run.lived.len(),
+        off.fold(0.0, f64::max)
+    );
 }
 
 fn of(nanos: &Nanos, name: &str) -> f64 {
@@ -105,6 +143,14 @@ fn shares(run: &Run) -> String {
     if most.is_nan() { "      -".to_owned() } else { format!("{most:7.2}") }
 }
 
+/// Largest difference of a thread from its own clock; nothing if the workload names none.
+fn threads(run: &Run) -> String {
+    let named = run.threads.iter().filter(|(_, nanos)| **nanos >= LEAST_OF_A_THREAD);
+    let differences = named.map(|(name, nanos)| 100.0 * (of(&run.sampled, &format!("thread:{name}")) / nanos - 1.0));
+    let most = differences.map(f64::abs).fold(f64::NAN, f64::max);
+    if most.is_nan() { "      -".to_owned() } else { format!("{most:6.1}%") }
+}
+
 struct Ours {
     profrec: PathBuf,
     victim: PathBuf,
@@ -112,16 +158,23 @@ struct Ours {
 
 impl Ours {
     fn run(&self, name: &str, number: &str, hz: u32) -> Run {
+        self.run_in("cpu", name, number, hz)
+    }
+
+    fn run_in(&self, mode: &str, name: &str, number: &str, hz: u32) -> Run {
         let directory = tempfile::tempdir().expect("a directory");
         let profile = directory.path().join("p.folded");
         let mut command = Command::new(&self.profrec);
-        command.args(["record", "--quiet", "--mode", "cpu", "--hz", &hz.to_string(), "-o"]).arg(&profile);
+        command.args(["record", "--quiet", "--mode", mode, "--hz", &hz.to_string()]);
+        command.args(["--thread-frames", "-o"]).arg(&profile);
         command.arg("--").arg(&self.victim).args([name, number]);
         let mut run = said(&mut command);
         let folded = std::fs::read_to_string(&profile).expect("a profile");
         for line in folded.lines().filter(|line| !line.starts_with('#')) {
             let (stack, nanos) = line.rsplit_once(' ').expect("a stack and its value");
             let nanos: f64 = nanos.parse().expect("a number");
+            let (thread, stack) = stack.split_once(';').expect("a thread and its stack");
+            *run.sampled.entry(format!("thread:{thread}")).or_insert(0.0) += nanos;
             if !stack.starts_with("[unsampled]") {
                 run.stacks[0] += 1;
                 run.stacks[1] += usize::from(!is_legal(stack, name, number));
@@ -168,7 +221,7 @@ fn with_pprof(program: &Path, name: &str, number: &str, hz: u32) -> Run {
 fn said(command: &mut Command) -> Run {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let mut run = Run { process: 0.0, functions: Nanos::new(), sampled: Nanos::new(), stacks: [0; 2] };
+    let mut run = Run::default();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Some((kind, (name, Ok(nanos)))) = line.split_once(' ').and_then(|(kind, rest)| {
             let (name, nanos) = rest.rsplit_once(' ')?;
@@ -179,6 +232,9 @@ fn said(command: &mut Command) -> Run {
         match kind {
             "process" => run.process = nanos,
             "function" => drop(run.functions.insert(name.to_owned(), nanos)),
+            "thread" => drop(run.threads.insert(name.to_owned(), nanos)),
+            "lived" => drop(run.lived.insert(name.to_owned(), nanos)),
+            "existed" => drop(run.existed.insert(name.to_owned(), nanos)),
             "sampled" => drop(run.sampled.insert(name.to_owned(), nanos)),
             _ => {}
         }

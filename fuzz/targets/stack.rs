@@ -45,6 +45,12 @@ mod maps {
     }
 }
 
+mod syscall {
+    pub(crate) fn stack_limit() -> u64 {
+        0
+    }
+}
+
 mod tls {
     pub(crate) fn thread_pointer() -> u64 {
         0

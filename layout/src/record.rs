@@ -195,8 +195,10 @@ record! {
         live_bytes: u64,
         /// Most that this came to since it was brought in last.
         live_bytes_max: u64,
+        /// CPU time at whose end the thread was gone, or the process, with no sample to give it to.
+        unsampled_cpu_ns: u64,
         /// Reserved.
-        reserved: [u64; 25],
+        reserved: [u64; 24],
     }
 }
 

@@ -163,17 +163,22 @@ impl Building<'_> {
         }
     }
 
-    /// CPU time of the process that no sample explains, as a sample of its own.
+    /// CPU time of threads, and of the process, that no sample explains, as samples of their own.
     fn unsampled(&mut self, header: &HeaderFields, decoded: &Decoded) {
         if decoded.modes & modes::CPU == 0 || header.last_cpu_ns == 0 {
             return;
+        }
+        let stack = self.nodes.stacks[Root::Cpu as usize].intern([unsampled::frame()]);
+        let view = self.view;
+        for (id, _, thread) in view.records::<ThreadFields>().filter(|(_, _, thread)| thread.unsampled_cpu_ns != 0) {
+            let key = (stack, self.thread(id, 0), Rc::from([]));
+            self.trees[Root::Cpu as usize].add(key, [0, thread.unsampled_cpu_ns, 0, 0, 0]);
         }
         let spent = header.last_cpu_ns.saturating_sub(header.start_cpu_ns);
         let tree = &mut self.trees[Root::Cpu as usize];
         let sampled = tree.order.iter().fold(0_u64, |sum, (_, [_, nanos, ..])| sum.saturating_add(*nanos));
         let left = spent.saturating_sub(sampled);
         if left != 0 {
-            let stack = self.nodes.stacks[Root::Cpu as usize].intern([unsampled::frame()]);
             tree.add((stack, None, Rc::from([])), [0, left, 0, 0, 0]);
         }
     }

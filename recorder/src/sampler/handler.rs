@@ -511,12 +511,15 @@ fn account(thread: &ThreadState, weight_ns: u64) {
 
 /// Gives time to the node of an earlier sample, without counting another sample.
 ///
-/// Called while the signal is blocked on the calling thread, whose tree this is.
-pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns: u64) {
+/// Called while the signal is blocked on the calling thread, whose tree this is. False if the store is full.
+pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns: u64) -> bool {
     // SAFETY: its signal is blocked.
     let (recording, _) = unsafe { thread.handler() };
-    recording.tree.add_time(node, 0, weight_ns);
-    account(thread, weight_ns);
+    let is_entered = recording.tree.add_time(node, 0, weight_ns);
+    if is_entered {
+        account(thread, weight_ns);
+    }
+    is_entered
 }
 
 /// Gives a signal that is not ours to the application's handler, with the signals blocked that it asked for.

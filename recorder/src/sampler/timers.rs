@@ -11,11 +11,9 @@
 use super::asking;
 use super::{handler, spent};
 use alloc_hook::thread_end;
-use capture::syscall::CpuTimer;
-#[cfg(feature = "server")]
-use capture::syscall::{clock_ns, thread_cpu_clock};
+use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
-use capture::{clock, region};
+use capture::{clock, region, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
@@ -120,12 +118,26 @@ pub(crate) fn self_armed_period_ns() -> Option<u64> {
     SELF_ARM.load(Ordering::Acquire).then(|| PERIOD_NS.load(Ordering::Relaxed))
 }
 
+/// From where on a thread's CPU clock, which is at `cpu_ns`, is explained by samples.
+fn begun_at(thread: &ThreadState, cpu_ns: u64, period: u64) -> u64 {
+    // What the first thread did before the recording began is known of the process; in a session, a thread may have been there before.
+    if !is_self_arming() || thread.tid() == syscall::getpid() {
+        return cpu_ns;
+    }
+    // A thread that just began is where it will be found first. One that worked unseen, because it allocates nothing and was started without the C library, is not.
+    if cpu_ns < period {
+        return 0;
+    }
+    note_unsampled(thread, cpu_ns);
+    cpu_ns
+}
+
 fn arm_self(thread: &'static ThreadState, period: u64) {
     if thread.timer.load(Ordering::Relaxed) != 0 {
         return;
     }
     let cpu_ns = clock::thread_cpu_ns();
-    thread.sampled_cpu_ns.store(cpu_ns, Ordering::Relaxed);
+    thread.sampled_cpu_ns.store(begun_at(thread, cpu_ns, period), Ordering::Relaxed);
     thread.session.store(handler::session(), Ordering::Relaxed);
     let first = first_tick(period, thread.tid(), cpu_ns);
     match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::value(0), first, period) {
@@ -189,7 +201,7 @@ fn disarm(thread: &ThreadState) {
     }
 }
 
-/// Gives the CPU time since the calling thread's last sample to the stack of that sample.
+/// Gives the CPU time since the calling thread's last sample to the stack of that sample, or without one to the thread.
 fn flush_tail(thread: &'static ThreadState) {
     // What was noted in an earlier session means nothing in this one.
     if !handler::is_cpu_armed() || thread.session.load(Ordering::Relaxed) != handler::session() {
@@ -198,9 +210,31 @@ fn flush_tail(thread: &'static ThreadState) {
     let now = clock::thread_cpu_ns();
     let tail = now.saturating_sub(thread.sampled_cpu_ns.swap(now, Ordering::Relaxed));
     let last = RecordId(thread.last_node.load(Ordering::Relaxed));
-    if !last.is_none() && tail > 0 {
-        handler::enter_tail(thread, last, tail);
+    if tail > 0 && (last.is_none() || !handler::enter_tail(thread, last, tail)) {
+        note_unsampled(thread, tail);
     }
+}
+
+/// CPU time of a thread that no sample is there for, and none will be.
+fn note_unsampled(thread: &ThreadState, nanos: u64) {
+    if let Some(record) = thread.thread_record() {
+        record.unsampled_cpu_ns.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+/// The threads that end with the process, other than the calling one: what they used since their last samples.
+fn note_others(own: u32) {
+    thread::each(|thread| {
+        let tid = thread.tid();
+        if tid == own || thread.session.load(Ordering::Relaxed) != handler::session() {
+            return;
+        }
+        let now = clock_ns(thread_cpu_clock(tid));
+        if now != 0 {
+            let left = now.saturating_sub(thread.sampled_cpu_ns.swap(now, Ordering::Relaxed));
+            note_unsampled(thread, left);
+        }
+    });
 }
 
 /// The process ends in an orderly way: what is known of its CPU time is noted, for whoever reads the store. Called on the thread that ends it.
@@ -212,6 +246,7 @@ pub(crate) fn process_ends() {
         let blocked = BlockedSignal::new();
         flush_tail(thread);
         drop(blocked);
+        note_others(thread.tid());
     }
     spent::note_at_once();
     let refused = REFUSED.load(Ordering::Acquire);

@@ -60,6 +60,23 @@ fn time_of_the_recorder_itself_is_not_the_programs() {
 }
 
 #[test]
+fn each_thread_has_its_time_however_short_it_is() {
+    let directory = scratch();
+    let profile = directory.path().join("p.pb.gz");
+    for (arguments, least) in [(&["threads", "1500000"][..], 8), (&["short-lived"], 4), (&["blocked"], 1)] {
+        let truth = recorded(arguments, "cpu", "99", &profile);
+        let threads = by_label(&profile, "cpu", "thread");
+        let spent = truth.all("thread");
+        assert!(spent.len() >= least, "{arguments:?}: {}", spent.len());
+        for (name, nanos) in spent {
+            let sampled = threads.get(name).copied().unwrap_or(0.0);
+            // A thread begins before its first line, and ends after its last.
+            assert!(sampled > nanos * 0.99 && sampled < nanos * 1.02 + 5e6, "{name}: {sampled} of {nanos} ns");
+        }
+    }
+}
+
+#[test]
 fn functions_have_their_shares_at_any_depth() {
     let directory = scratch();
     let profile = directory.path().join("p.pb.gz");
