@@ -1,6 +1,8 @@
 //! The core that both doors share: count, decide, capture, enter.
 #![allow(unsafe_code)]
 
+mod lost;
+
 use crate::live::{self, Allocation, Interval, Wait};
 use crate::registers::Caller;
 use crate::sampling::{self, Weight};
@@ -10,10 +12,13 @@ use capture::rules::InHook;
 use capture::thread::{self, Current, Inside, Recording, ThreadState};
 use capture::tree::Tree;
 use capture::{modules, region, walk};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use layout::{AllocValues, Function, Live, Lost, RecordId, Root};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
+
+use lost::lose;
+pub use lost::prepare_for_losses;
 
 /// What a hook goes by. In [`INTERVAL`]'s bits the mean bytes between recorded allocations (1: every one; 0: none); above them how many threads are marked ([`marks`]); from the bit
 /// [`NUMBER`] on the interval's number for allocations that live.
@@ -309,40 +314,6 @@ fn follow(thread: Option<&ThreadState>, allocation: Allocation, wait: Wait) {
         Ok(Some(replaced)) => count_freed(thread, &replaced, false),
         // Its end will not be seen: it is not told as live.
         Err(live::Full) => count_freed(thread, &allocation, false),
-    }
-}
-
-/// Where allocations go whose stack was not kept, by reason: a frame that names it. Made while there is room.
-static LOST: [(Lost, AtomicU32); 2] = [(Lost::StoreFull, AtomicU32::new(0)), (Lost::Reentered, AtomicU32::new(0))];
-
-/// Makes places for allocations whose stack cannot be kept. In a child after fork, too.
-pub fn prepare_for_losses() {
-    let mut tree = Tree::new();
-    let root = tree.root(Root::Allocs, RecordId::NONE);
-    for (reason, site) in &LOST {
-        let values = root.and_then(|root| tree.lost_site(root, *reason));
-        site.store(values.map_or(0, |values| values.0), Ordering::Relaxed);
-    }
-}
-
-/// Records an allocation without its stack; `allocation.values` is not known yet.
-#[cold]
-#[inline(never)]
-fn lose(reason: Lost, mut allocation: Allocation) {
-    let Weight { objects_q16, bytes } = allocation.weight();
-    let site = LOST.iter().find(|(lost, _)| *lost == reason).map_or(0, |(_, site)| site.load(Ordering::Relaxed));
-    if site == 0 {
-        region::lose(reason, objects_q16 >> OBJECTS_FRACTION_BITS, bytes);
-        return;
-    }
-    // Their values are in place; what is counted is that they have no stack.
-    region::lose(reason, objects_q16 >> OBJECTS_FRACTION_BITS, 0);
-    allocation.values = RecordId(site);
-    let cells = cells(allocation.values);
-    region::add_pair(&cells.objects_q16, &cells.bytes, [objects_q16, bytes]);
-    if FOLLOW_FREES.load(Ordering::Relaxed) {
-        // Possibly in a signal handler of the host, above a hook that holds a lock.
-        follow(None, allocation, Wait::Never);
     }
 }
 

@@ -46,8 +46,7 @@ macro_rules! execute {
             pub unsafe extern "C" fn $name() -> c_int {
                 extern "C" fn prepare() -> *mut c_void {
                     preload::executes();
-                    let [.., real] = REAL.first_chunk::<{ $place + 1 }>().expect("there are as many");
-                    real.get()
+                    REAL[$place].get()
                 }
                 naked_asm!(
                     ".cfi_startproc",
