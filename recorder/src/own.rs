@@ -28,14 +28,20 @@ const SYNCHRONOUS: [libc::c_int; 7] =
 /// The thread's word, when it is the recorder's own (`capture::thread`).
 pub(crate) const IGNORED: usize = 1;
 
-/// A thread that runs; 0: none.
-struct Place {
-    tid: AtomicU32,
-    next: Option<&'static Place>,
+/// Threads that run, 0 where there is none, and further ones. They stay, and are used again.
+struct Places {
+    tids: [AtomicU32; 16],
+    next: AtomicPtr<Places>,
 }
 
-/// The newest place. They stay, and are used again.
-static PLACES: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+impl Places {
+    const fn new() -> Self {
+        Self { tids: [const { AtomicU32::new(0) }; 16], next: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+}
+
+/// More than a program has, but for one with that many sessions at once: these need no memory from anybody.
+static PLACES: Places = Places::new();
 /// CPU time of threads that ended.
 static ENDED_NS: AtomicU64 = AtomicU64::new(0);
 /// Counts the changes of both; odd during one. Threads that change them do so one after the other.
@@ -43,28 +49,28 @@ static CHANGES: AtomicU32 = AtomicU32::new(0);
 static CHANGING: Lock<()> = Lock::new(());
 
 /// Takes the thread off the list when it ends: the kernel gives its id to others.
-struct Listed(&'static Place);
+struct Listed(&'static AtomicU32);
 
 impl Drop for Listed {
     fn drop(&mut self) {
         change(|| {
             ENDED_NS.fetch_add(clock::thread_cpu_ns(), Ordering::Relaxed);
-            self.0.tid.store(0, Ordering::Relaxed);
+            self.0.store(0, Ordering::Relaxed);
         });
     }
 }
 
 thread_local! {
     static LISTED: Listed = change(|| {
-        let free = places().find(|place| place.tid.load(Ordering::Relaxed) == 0);
-        let place = free.unwrap_or_else(|| {
-            let next = places().next();
-            let place = Box::leak(Box::new(Place { tid: AtomicU32::new(0), next }));
-            PLACES.store(place, Ordering::Release);
-            place
+        let free = tids().find(|tid| tid.load(Ordering::Relaxed) == 0);
+        let tid = free.unwrap_or_else(|| {
+            let more = Box::leak(Box::new(Places::new()));
+            more.next.store(PLACES.next.load(Ordering::Relaxed), Ordering::Relaxed);
+            PLACES.next.store(more, Ordering::Release);
+            &more.tids[0]
         });
-        place.tid.store(syscall::gettid(), Ordering::Relaxed);
-        Listed(place)
+        tid.store(syscall::gettid(), Ordering::Relaxed);
+        Listed(tid)
     });
 }
 
@@ -76,13 +82,14 @@ fn change<T>(how: impl FnOnce() -> T) -> T {
     result
 }
 
-fn places() -> impl Iterator<Item = &'static Place> {
-    // SAFETY: a place was leaked before it was published.
-    std::iter::successors(unsafe { PLACES.load(Ordering::Acquire).as_ref() }, |place| place.next)
+fn tids() -> impl Iterator<Item = &'static AtomicU32> {
+    // SAFETY: places were leaked before they were published.
+    let places = std::iter::successors(Some(&PLACES), |places| unsafe { places.next.load(Ordering::Acquire).as_ref() });
+    places.flat_map(|places| &places.tids)
 }
 
 fn running() -> impl Iterator<Item = u32> {
-    places().map(|place| place.tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
+    tids().map(|tid| tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
 }
 
 /// Marks the calling thread as the recorder's own: it is left out of every recording, and receives no signal that was meant for
@@ -157,7 +164,7 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
 pub(crate) unsafe fn reset_in_child() {
     // SAFETY: the function's own contract.
     unsafe { CHANGING.take_in_child() };
-    places().for_each(|place| place.tid.store(0, Ordering::Relaxed));
+    tids().for_each(|tid| tid.store(0, Ordering::Relaxed));
     ENDED_NS.store(0, Ordering::Relaxed);
     CHANGES.store(0, Ordering::Release);
     room::reset_in_child();
