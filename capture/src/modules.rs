@@ -125,9 +125,9 @@ pub fn is_refresh_requested() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
 }
 
-/// Reads the list of mappings, and what else a handler asked for. Not in a handler.
+/// Reads the list of mappings, and what else a handler asked for; whether anything was. Not in a handler.
 #[cold]
-pub fn refresh_on_request() {
+pub fn refresh_on_request() -> bool {
     let wanted = WANTED.swap(0, Ordering::AcqRel);
     if wanted & FOR_HANDLER != 0 {
         refresh();
@@ -135,6 +135,7 @@ pub fn refresh_on_request() {
     } else if wanted != 0 {
         refresh_if_stale();
     }
+    wanted != 0
 }
 
 /// Reads what handlers may need and cannot: the files of objects whose frame information cannot be searched in memory, and the main executable's. Not in a handler.

@@ -189,27 +189,28 @@ fn spawn(
     }
 }
 
-/// How often new threads are looked for.
-const RESCAN: Duration = Duration::from_millis(20);
+/// How long to wait until new threads and objects are looked for: after some were found, and when there were none for a while. To wake up costs more than to look.
+const RESCAN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(80)];
 
-/// A handler can neither notice that objects were opened or closed nor read the list.
-fn look_at_objects() {
+/// A handler can neither notice that objects were opened or closed nor read the list. Whether there was something to read.
+fn look_at_objects() -> bool {
     objects::notice_changes();
-    capture::modules::refresh_on_request();
+    capture::modules::refresh_on_request()
 }
 
 fn sample_cpu(mut timers: cpu::Timers, period: Duration, stop: &AtomicBool) {
-    let mut rescanned = Instant::now();
+    let [soon, late] = RESCAN;
+    let (mut rescanned, mut pause) = (Instant::now(), soon);
     while !stop.load(Ordering::Acquire) {
         let has_refused = timers.has_refused();
-        std::thread::park_timeout(if has_refused { RESCAN.min(period) } else { RESCAN });
+        std::thread::park_timeout(if has_refused { pause.min(period) } else { pause });
         if has_refused {
             timers.ask();
         }
-        if rescanned.elapsed() >= RESCAN {
+        if rescanned.elapsed() >= pause {
             rescanned = Instant::now();
-            timers.rescan();
-            look_at_objects();
+            let found = timers.rescan() | look_at_objects();
+            pause = if found { soon } else { (pause + soon / 4).min(late) };
         }
     }
     timers.stop(&mut TREE.lock());
@@ -245,7 +246,7 @@ pub(crate) fn sample_wall(
             sampler::timers::ask();
             look_at_objects();
             // Ticks that were missed are not made up for: each look counts the time since the one before.
-            next = (next + period).max(Instant::now());
+            next = (next + watch.pause(period)).max(Instant::now());
         } else {
             std::thread::park_timeout(left);
         }

@@ -53,9 +53,10 @@ impl Timers {
         Some(timers)
     }
 
-    /// Finds threads that began or ended since.
-    pub(crate) fn rescan(&mut self) {
-        let Some(listed) = self.listing.changed(clock::monotonic_ns()) else { return };
+    /// Finds threads that began or ended since. Whether there were any.
+    pub(crate) fn rescan(&mut self) -> bool {
+        let Some(listed) = self.listing.changed(clock::monotonic_ns()) else { return false };
+        let before = self.running.len() + self.refused.len();
         let free = &mut self.free;
         self.running.retain(|tid, armed| {
             let alive = listed.contains(tid);
@@ -72,13 +73,16 @@ impl Timers {
             }
             alive
         });
+        let mut changed = self.running.len() + self.refused.len() != before;
         let by_themselves = timers::armed_by_themselves();
         for tid in listed {
             let known = self.running.contains_key(&tid) || self.refused.contains_key(&tid);
             if !known && !by_themselves.contains(&tid) {
                 self.arm(tid);
+                changed = true;
             }
         }
+        changed
     }
 
     fn arm(&mut self, tid: u32) {

@@ -8,7 +8,8 @@
 //!
 //! # Orderings
 //!
-//! A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and emptied by the one taker (Acquire, Release).
+//! A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and emptied by the one taker (Acquire, Release). `NOTED` is counted behind that (Release): who reads it (Acquire)
+//! finds as many places full, or has emptied them.
 #![allow(unsafe_code)]
 
 use capture::thread::ThreadState;
@@ -35,8 +36,9 @@ unsafe impl Sync for Place {}
 
 static ENDS: [Place; PLACES] =
     [const { Place { status: AtomicU32::new(EMPTY), end: UnsafeCell::new(MaybeUninit::uninit()) } }; PLACES];
-/// Number of ends so far.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Number of threads that looked for a place, and of those that filled one.
+static TURNS: AtomicUsize = AtomicUsize::new(0);
+static NOTED: AtomicUsize = AtomicUsize::new(0);
 
 /// A thread that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ pub(super) fn note(thread: &ThreadState) {
     // It may have another than when it was registered.
     thread.rename(&syscall::thread_name());
     let end = End::of(thread);
-    let turn = COUNT.fetch_add(1, Ordering::AcqRel);
+    let turn = TURNS.fetch_add(1, Ordering::Relaxed);
     let place = ENDS
         .get(turn % PLACES)
         .filter(|place| place.status.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok());
@@ -85,6 +87,7 @@ pub(super) fn note(thread: &ThreadState) {
     // SAFETY: the place is this thread's from `WRITING` on, until it says `FULL`.
     unsafe { (*place.end.get()).write(end) };
     place.status.store(FULL, Ordering::Release);
+    NOTED.fetch_add(1, Ordering::Release);
 }
 
 /// Takes what was noted, for one sampler at a time.
@@ -103,24 +106,17 @@ impl Taker {
 
     /// The ends since the last call, in any order.
     pub(super) fn take(&mut self) -> Vec<End> {
-        let count = COUNT.load(Ordering::Acquire);
-        if count == self.taken {
+        let noted = NOTED.load(Ordering::Acquire);
+        if noted == std::mem::replace(&mut self.taken, noted) {
             return Vec::new();
         }
-        self.taken = count;
-        let mut ends = Vec::new();
-        for place in &ENDS {
-            match place.status.load(Ordering::Acquire) {
-                FULL => {
-                    // SAFETY: who made it `FULL` wrote it before and is done with it; there is one taker.
-                    ends.push(unsafe { (*place.end.get()).assume_init() });
-                    place.status.store(EMPTY, Ordering::Release);
-                }
-                // It will be there the next time.
-                WRITING => self.taken = count.wrapping_sub(1),
-                _ => {}
-            }
-        }
-        ends
+        let full = ENDS.iter().filter(|place| place.status.load(Ordering::Acquire) == FULL);
+        let ends = full.map(|place| {
+            // SAFETY: who made it `FULL` wrote it before and is done with it; there is one taker.
+            let end = unsafe { (*place.end.get()).assume_init() };
+            place.status.store(EMPTY, Ordering::Release);
+            end
+        });
+        ends.collect()
     }
 }

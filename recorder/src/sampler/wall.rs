@@ -8,7 +8,7 @@
 //! stack that the thread has in that state: now, or at the next look that finds it there. So a thread's values sum to the elapsed time, and those on the CPU to its CPU time, at any rate.
 //!
 //! # Many threads
-//! Threads that have not run for a while are looked at in turn, so many a second whatever their number. What they are given stays exact: the time since each was looked at last.
+//! Threads that have not run for a while are looked at in turn, so many a second whatever their number. What they are given stays exact: the time since each was looked at last. While everybody sleeps, ticks are fewer, too.
 //!
 //! # Threads that come and go
 //! The first look at a new thread gives it the time since it began, as the kernel notes that; its end, if it is registered, tells the rest ([`super::ended`]). So a thread has the
@@ -28,9 +28,12 @@ use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Looks a second at threads that do not run: one at each, within these limits.
 const IDLE_LOOKS_PER_SECOND: [u64; 2] = [1000, 2000];
+/// Periods that a tick may wait while everybody sleeps, and ticks that there are at least until all idle threads had their turn.
+const PERIODS_ASLEEP: u32 = 4;
 /// Looks without a change after which a thread does not run.
 const STILL: u32 = 4;
 
@@ -265,6 +268,17 @@ impl Watch {
         }
     }
 
+    /// Time until the next tick, at most one in a period. While everybody sleeps there is little to find out, and to wake up for it takes longer than all else: with many threads, whether any of them ran
+    /// is asked less often than that.
+    pub(crate) fn pause(&self, period: Duration) -> Duration {
+        let next = self.idle.front().and_then(|tid| self.threads.get(tid));
+        // All were asked since any was found to have run: so was the one whose turn it is, and the others were after it.
+        let all_sleep = self.awake.is_empty() && next.is_some_and(|watched| watched.asked_ns >= self.others.ran_ns);
+        let [least, _] = IDLE_LOOKS_PER_SECOND;
+        let round = Duration::from_nanos(self.idle.len() as u64 * (1_000_000_000 / least));
+        if all_sleep { (round / PERIODS_ASLEEP).clamp(period, period * PERIODS_ASLEEP) } else { period }
+    }
+
     fn list(&mut self, now: u64) {
         let before_ns = self.listing.listed_ns;
         let listed = self.listing.changed(now);
@@ -308,12 +322,15 @@ impl Watch {
     /// Looks at all threads: what elapsed up to now is accounted for, but for those that run, which tell it themselves in a moment.
     pub(crate) fn settle(&mut self) {
         self.look(true);
+        self.take_ends();
     }
 
     /// Looks a last time, so that each thread's values sum to the elapsed time.
     pub(crate) fn stop(mut self, tree: &mut Tree) {
         self.look(true);
         asking::wait_for_answers();
+        // Who ended meanwhile was not looked at any more.
+        self.take_ends();
         handler::arm_wall(false);
         handler::expect_bare_signals(false);
         for (tid, watched) in self.threads.iter_mut().filter(|(_, watched)| !watched.ended) {

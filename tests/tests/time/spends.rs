@@ -149,7 +149,11 @@ fn programs_are_recorded_where_the_kernel_has_no_timers_left() {
         assert!(recorded.status.success(), "{}", text(&recorded.stderr));
         assert!(!text(&recorded.stderr).contains("without a timer"), "{}", text(&recorded.stderr));
         let truth = Truth::of(&text(&recorded.stdout));
-        assert_near(pprof::total(&profile, "cpu") as f64, truth.process(), 0.02, mode);
+        // The process's clock has the recorder's threads in it, which ask: on a busy machine that takes a while.
+        let (total, threads) = (pprof::total(&profile, "cpu") as f64, truth.all("thread"));
+        let threads: f64 = threads.iter().map(|(_, nanos)| nanos).sum();
+        assert!(total > threads * 0.995, "{mode}: {total} of at least {threads} ns");
+        assert!(total < truth.process() + 5e6, "{mode}: {total} of at most {} ns", truth.process());
         let found = below(&profile, "cpu", "::burns");
         assert!(found > truth.process() * 0.8, "{mode}: in the function that works: {found} of {}", truth.process());
     }

@@ -1,5 +1,6 @@
 //! Workloads that are hard to sample, each of which notes how it spent its time by the kernel's clock of the thread, read around each piece of work.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io::Read;
@@ -77,23 +78,39 @@ fn split(depth: u32) {
     }
 }
 
+/// Notes what the thread of this number took, as late as a thread can: when what is its own goes.
+struct Ends(u64);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        note("thread", &format!("worker-{}", self.0), cpu());
+    }
+}
+
+thread_local! {
+    static ENDS: Cell<Option<Ends>> = const { Cell::new(None) };
+}
+
 /// Starts threads named `worker-N`, each of which notes its time, and waits for them.
 fn threads(count: u64, work: impl Fn(u64) + Sync) {
     std::thread::scope(|scope| {
-        for n in 0..count {
+        let start = |n| {
             let work = &work;
             let created = Instant::now();
-            std::thread::Builder::new()
-                .name(format!("worker-{n}"))
-                .spawn_scoped(scope, move || {
-                    let begun = Instant::now();
-                    work(n);
-                    note("thread", &format!("worker-{n}"), cpu());
-                    // It is there before it first gets a processor.
-                    note("lived", &format!("worker-{n}"), begun.elapsed().as_nanos() as u64);
-                    note("existed", &format!("worker-{n}"), created.elapsed().as_nanos() as u64);
-                })
-                .unwrap();
+            let named = std::thread::Builder::new().name(format!("worker-{n}"));
+            let thread = named.spawn_scoped(scope, move || {
+                let begun = Instant::now();
+                ENDS.set(Some(Ends(n)));
+                work(n);
+                note("lived", &format!("worker-{n}"), begun.elapsed().as_nanos() as u64);
+            });
+            (n, created, thread.unwrap())
+        };
+        let threads: Vec<_> = (0..count).map(start).collect();
+        for (n, created, thread) in threads {
+            thread.join().unwrap();
+            // It is there before it first gets a processor, and after its work until it is joined.
+            note("existed", &format!("worker-{n}"), created.elapsed().as_nanos() as u64);
         }
     });
 }
