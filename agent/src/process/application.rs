@@ -30,12 +30,15 @@ impl Application {
                 Some((path, _)) => Some(script("python", path)),
                 None => None,
             },
-            Runtime::Node => {
-                plain_word(arguments, &["-r", "--require", "--import", "--loader"]).map(|s| script("nodejs", s))
-            }
-            Runtime::Ruby => plain_word(arguments, &["-r", "-I"]).map(|s| script("ruby", s)),
-            Runtime::Php => plain_word(arguments, &["-c", "-d"]).map(|s| script("php", s)),
-            Runtime::Net => plain_word(arguments, &[]).map(|s| script("dotnet", s)),
+            Runtime::Node => plain_word(
+                arguments,
+                &["-r", "--require", "--import", "--loader"],
+                &["-e", "--eval", "-p", "--print", "-pe", "-"],
+            )
+            .map(|s| script("nodejs", s)),
+            Runtime::Ruby => plain_word(arguments, &["-r", "-I"], &["-e", "-"]).map(|s| script("ruby", s)),
+            Runtime::Php => plain_word(arguments, &["-c", "-d"], &["-r", "-R", "-B", "-E"]).map(|s| script("php", s)),
+            Runtime::Net => plain_word(arguments, &[], &[]).map(|s| script("dotnet", s)),
             Runtime::Java => java(arguments),
             Runtime::Native => None,
         };
@@ -60,10 +63,13 @@ fn first_word<'a>(arguments: &'a [String], valued: &[&str]) -> Option<(&'a str, 
     None
 }
 
-/// The first argument that is no option.
-fn plain_word<'a>(arguments: &'a [String], valued: &[&str]) -> Option<&'a str> {
+/// The first argument that is no option; none after one of `code`, whose argument is the program itself.
+fn plain_word<'a>(arguments: &'a [String], valued: &[&str], code: &[&str]) -> Option<&'a str> {
     let mut rest = arguments.iter().map(String::as_str);
     while let Some(word) = rest.next() {
+        if code.contains(&word) {
+            return None;
+        }
         if valued.contains(&word) {
             rest.next();
         } else if !word.is_empty() && !word.starts_with('-') {
@@ -77,7 +83,7 @@ fn java(arguments: &[String]) -> Option<Application> {
     let valued =
         ["-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-opens", "--add-exports"];
     let archive = arguments.iter().position(|word| word == "-jar").and_then(|at| arguments.get(at + 1));
-    let name = archive.map(String::as_str).or_else(|| plain_word(arguments, &valued))?;
+    let name = archive.map(String::as_str).or_else(|| plain_word(arguments, &valued, &[]))?;
     let service =
         if archive.is_some() { stem(name) } else { name.rsplit(['.', '/']).next().unwrap_or(name).to_owned() };
     Some(Application { id: format!("java: {name}"), service })
@@ -99,6 +105,9 @@ mod tests {
             ("/usr/bin/python3 -c print(1)", "native: python3 (/usr/bin/python3)", "python3"),
             ("/usr/bin/python3 /usr/bin/gunicorn a:b", "python: /usr/bin/gunicorn (/usr/bin/gunicorn)", "gunicorn"),
             ("/usr/bin/node --require x.js --perf-basic-prof s.js", "nodejs: s.js (/srv/s.js)", "s"),
+            ("/usr/bin/node --perf-basic-prof -e f()", "native: node (/usr/bin/node)", "node"),
+            ("/usr/bin/ruby -e sleep", "native: ruby (/usr/bin/ruby)", "ruby"),
+            ("/usr/bin/php -d x=1 -r phpinfo();", "native: php (/usr/bin/php)", "php"),
             ("/usr/bin/java -Xmx1g -cp a.jar com.shop.Main x", "java: com.shop.Main", "Main"),
             ("/usr/bin/java -Xmx1g -jar /opt/shop.jar x", "java: /opt/shop.jar", "shop"),
             ("/usr/bin/java", "native: java (/usr/bin/java)", "java"),
