@@ -40,12 +40,8 @@ impl Profile {
             SameThread::IfSameSlot,
         );
         let (new, old) = (target.import(newer), target.import(older));
-        for sample in &newer.samples {
-            target.add(&new, sample, sample.values.iter().copied());
-        }
-        for sample in &older.samples {
-            target.add(&old, sample, sample.values.iter().map(|v| v.saturating_neg()));
-        }
+        target.add(&new, &newer.samples, |sample| sample.values.iter().copied());
+        target.add(&old, &older.samples, |sample| sample.values.iter().map(|v| v.saturating_neg()));
         // Times are in nanoseconds: no two events of a stack share one.
         let identity = |e: Event| (e.unix_ns, e.stack, e.weight);
         let seen: FxHashSet<_> = older.events.iter().map(|e| identity(old.event(*e))).collect();

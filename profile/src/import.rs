@@ -51,6 +51,14 @@ pub(crate) struct Imported {
 }
 
 impl Imported {
+    fn stack(&self, sample: &Sample) -> StackId {
+        self.stacks[sample.stack.index()]
+    }
+
+    fn thread(&self, sample: &Sample) -> Option<ThreadId> {
+        sample.thread.map(|id| self.threads[id.index()])
+    }
+
     pub(crate) fn event(&self, event: Event) -> Event {
         Event { stack: self.stacks[event.stack.index()], thread: self.threads[event.thread.index()], ..event }
     }
@@ -130,40 +138,67 @@ impl Target {
         self.next = 0;
     }
 
-    /// Adds a sample of the profile that `imported` came from, its values chosen and changed by `values`.
-    pub(crate) fn add(&mut self, imported: &Imported, sample: &Sample, values: impl Iterator<Item = i64>) {
-        let stack = imported.stacks[sample.stack.index()];
-        let thread = sample.thread.map(|id| imported.threads[id.index()]);
-        let samples = &mut self.profile.samples;
-        let is_same =
-            |other: &&mut Sample| (other.stack, other.thread) == (stack, thread) && other.labels == sample.labels;
-        if let Some(existing) = samples.get_mut(self.next).filter(is_same) {
-            add_values(existing, values);
-            self.next += 1;
-            return;
-        }
-        let labels = match self.label_sets.get(&sample.labels) {
-            _ if sample.labels.is_empty() => 0,
-            Some(known) => *known,
-            None => {
-                let id = self.label_sets.len() as u32 + 1;
-                self.label_sets.insert(sample.labels.clone(), id);
-                id
+    /// Adds samples of the profile that `imported` came from, their values chosen and changed by `values`.
+    pub(crate) fn add<'a, V: Iterator<Item = i64>>(
+        &mut self,
+        imported: &Imported,
+        samples: &'a [Sample],
+        values: impl Fn(&'a Sample) -> V,
+    ) {
+        /// So many are looked for before any is added: each step waits for memory, and those of one kind wait together.
+        const AT_ONCE: usize = 128;
+        let mut places = [0; AT_ONCE];
+        for some in samples.chunks(AT_ONCE) {
+            let mut known = self.profile.samples.len();
+            for (sample, place) in some.iter().zip(&mut places) {
+                *place = self.place(imported, sample, known);
+                known = known.max(*place + 1);
             }
-        };
-        let key = (stack, thread.map_or(0, |id| id.0 + 1), labels);
-        let next = u32::try_from(samples.len()).expect("fewer than 2^32 samples");
-        let index = *self.samples.entry(key).or_insert(next) as usize;
-        self.next = index + 1;
-        match samples.get_mut(index) {
-            Some(existing) => add_values(existing, values),
-            None => samples.push(Sample { stack, thread, labels: sample.labels.clone(), values: values.collect() }),
+            for (sample, place) in some.iter().zip(places) {
+                match self.profile.samples.get_mut(place) {
+                    Some(existing) => {
+                        let sums = existing.values.iter_mut().zip(values(sample));
+                        sums.for_each(|(sum, value)| *sum = sum.saturating_add(value));
+                    }
+                    None => self.profile.samples.push(Sample {
+                        stack: imported.stack(sample),
+                        thread: imported.thread(sample),
+                        labels: sample.labels.clone(),
+                        values: values(sample).collect(),
+                    }),
+                }
+            }
         }
     }
-}
 
-fn add_values(sample: &mut Sample, values: impl Iterator<Item = i64>) {
-    sample.values.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+    /// Which of the target's samples it is; `known` if it is the next new one.
+    fn place(&mut self, imported: &Imported, sample: &Sample, known: usize) -> usize {
+        let (stack, thread) = (imported.stack(sample), imported.thread(sample));
+        let is_same = |other: &&Sample| (other.stack, other.thread) == (stack, thread) && other.labels == sample.labels;
+        let place = match self.profile.samples.get(self.next).filter(is_same) {
+            Some(_) => self.next,
+            None => {
+                let key = (stack, thread.map_or(0, |id| id.0 + 1), self.label_set(&sample.labels));
+                let known = u32::try_from(known).expect("fewer than 2^32 samples");
+                *self.samples.entry(key).or_insert(known) as usize
+            }
+        };
+        self.next = place + 1;
+        place
+    }
+
+    /// The number of a set of labels.
+    fn label_set(&mut self, labels: &[Label]) -> u32 {
+        if labels.is_empty() {
+            return 0;
+        }
+        if let Some(known) = self.label_sets.get(labels) {
+            return *known;
+        }
+        let id = self.label_sets.len() as u32 + 1;
+        self.label_sets.insert(labels.to_vec(), id);
+        id
+    }
 }
 
 fn intern<K: Hash + Eq, T: Clone, I: Copy>(

@@ -38,9 +38,9 @@ impl Profile {
                 .iter()
                 .filter_map(|kept| profile.sample_types.iter().position(|t| t == kept))
                 .collect();
-            for sample in &profile.samples {
-                target.add(&imported, sample, columns.iter().map(|i| sample.values.get(*i).copied().unwrap_or(0)));
-            }
+            target.add(&imported, &profile.samples, |sample| {
+                columns.iter().map(|i| sample.values.get(*i).copied().unwrap_or(0))
+            });
             target.profile.events.extend(profile.events.iter().map(|event| imported.event(*event)));
             for comment in &profile.comments {
                 if !target.profile.comments.contains(comment) {
