@@ -111,3 +111,25 @@ pub fn jemalloc() -> &'static str {
     assert!(Path::new(LIBRARY).exists(), "apt-get install libjemalloc2");
     LIBRARY
 }
+
+/// The file in which a process names its generated code, removed in the end.
+#[derive(Debug)]
+pub struct PerfMap(PathBuf);
+
+impl PerfMap {
+    /// That of the process with this number.
+    pub fn of(pid: u32) -> Self {
+        Self(format!("/tmp/perf-{pid}.map").into())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PerfMap {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,5 +1,6 @@
 //! Code that is made at run time: the stacks of C below and above it stay complete, and what lay at an address before says nothing about it.
 
+use profile_recorder_tests::programs::PerfMap;
 use profile_recorder_tests::stacks::{self, Frame, Stack};
 use profile_recorder_tests::{programs, scratch};
 use std::collections::BTreeMap;
@@ -203,20 +204,9 @@ fn node<'a>(directory: &'a Path, script: &'a str) -> [&'a str; 7] {
     ["env", "-C", directory.to_str().unwrap(), "node", "--perf-basic-prof", "-e", script]
 }
 
-/// The file in which a program of this number names its generated code, removed in the end.
-struct PerfMap(PathBuf);
-
-impl PerfMap {
-    fn of(stdout: &str) -> Self {
-        let pid: u32 = stdout.lines().next().unwrap_or_default().parse().expect("a process's number");
-        Self(format!("/tmp/perf-{pid}.map").into())
-    }
-}
-
-impl Drop for PerfMap {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// The names of a program's generated code. The first line that it printed is the process's number.
+fn perf_map(stdout: &str) -> PerfMap {
+    PerfMap::of(stdout.lines().next().unwrap_or_default().parse().expect("a process's number"))
 }
 
 fn is_hot(stack: &Stack, how: char) -> bool {
@@ -235,7 +225,7 @@ fn every_allocation_of_optimised_javascript_is_complete() {
     let script = HOT.replace("ROUNDS", "300");
     let directory = scratch();
     let recorded = stacks::allocs(&node(directory.path(), &script));
-    let _map = PerfMap::of(&recorded.stdout);
+    let _map = perf_map(&recorded.stdout);
     let truncated = stacks::truncated(&recorded.allocs);
     let all = stacks::count(&recorded.allocs);
     println!(
@@ -258,7 +248,7 @@ fn nearly_every_tick_of_optimised_javascript_is_complete() {
     let script = HOT.replace("ROUNDS", "1200");
     let directory = scratch();
     let recorded = stacks::cpu(&node(directory.path(), &script));
-    let _map = PerfMap::of(&recorded.stdout);
+    let _map = perf_map(&recorded.stdout);
     let truncated = stacks::truncated(&recorded.cpu);
     let (ended, all) = (stacks::count(truncated.iter().copied()), stacks::count(&recorded.cpu));
     println!("{ended} of {all} ticks truncated:\n{}", stacks::some(truncated.iter().copied()));
@@ -301,7 +291,7 @@ fn functions_of_cpython_stand_in_their_places_between_those_of_the_interpreter()
         def outer(i): return sorted([i, i - 1], key=lambda v: len(middle(v)))\n\
         for i in range(3000): outer(i)";
     let recorded = stacks::allocs(&["env", "PYTHONMALLOC=malloc", &python, "-X", "perf", "-c", script]);
-    let _map = PerfMap::of(&recorded.stdout);
+    let _map = perf_map(&recorded.stdout);
     assert_complete(&recorded.allocs);
     let below = |stack: &Stack| -> Vec<String> {
         let names = stack.frames.iter().filter_map(|frame| frame.name.strip_prefix("py::"));
@@ -318,7 +308,7 @@ fn functions_of_cpython_stand_in_their_places_between_those_of_the_interpreter()
 
     let burning = script.replace("range(3000)", "range(300000)");
     let recorded = stacks::cpu(&[&python, "-X", "perf", "-c", &burning]);
-    let _map = PerfMap::of(&recorded.stdout);
+    let _map = perf_map(&recorded.stdout);
     let truncated = stacks::truncated(&recorded.cpu);
     let (ended, all) = (stacks::count(truncated.iter().copied()), stacks::count(&recorded.cpu));
     println!("{ended} of {all} ticks truncated:\n{}", stacks::some(truncated.iter().copied()));
