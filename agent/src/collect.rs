@@ -148,7 +148,7 @@ impl Reader {
     fn end(&mut self, cycle: &Cycle) {
         let merged = self.cycles.remove(&cycle.number).unwrap_or_default();
         if let Some(output) = &self.settings.output {
-            if merged.is_empty() {
+            if merged.is_empty() && !cycle.is_cut_short() {
                 tracing::warn!("nothing was recorded in this cycle; 'profrec list' shows who could be");
             }
             for (mode, merger) in merged {
@@ -164,7 +164,7 @@ impl Reader {
     }
 
     fn write(&self, output: &Output, cycle: &Cycle, mode: Mode, mut profile: Profile) {
-        let end = cycle.start + cycle.length;
+        let end = cycle.start + cycle.length();
         let nanos = |time: std::time::SystemTime| {
             time.duration_since(std::time::SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
         };

@@ -10,12 +10,12 @@ use crate::settings::{Secret, Settings};
 use crate::stats::Stats;
 use profile::Mode;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout, timeout_at};
 
 /// Shortest recording that is worth the trouble.
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -35,6 +35,34 @@ pub(crate) struct Context {
     pub(crate) room: Arc<Semaphore>,
     /// Processor time that each recorder has told of.
     pub(crate) costs: Mutex<HashMap<Address, f64>>,
+    /// Until when answers are waited for, if the agent is to end: recorders are told to answer before their time.
+    pub(crate) end: watch::Sender<Option<Instant>>,
+}
+
+impl Context {
+    pub(crate) fn is_ending(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    /// Waits until the agent is to end.
+    async fn ending(&self) {
+        // The sender is here, so this cannot fail.
+        let _ = self.end.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Waits until nobody waits for answers any more.
+    pub(crate) async fn too_late(&self) {
+        self.ending().await;
+        let end = *self.end.borrow();
+        if let Some(end) = end {
+            sleep_until(end.into()).await;
+        }
+    }
+
+    /// Waits until then, or until the agent is to end.
+    pub(crate) async fn sleep_until(&self, then: Instant) {
+        let _ = timeout_at(then.into(), self.ending()).await;
+    }
 }
 
 /// When a cycle is, and at what rate.
@@ -42,8 +70,11 @@ pub(crate) struct Context {
 pub(crate) struct Cycle {
     pub(crate) number: u64,
     pub(crate) start: SystemTime,
-    pub(crate) length: Duration,
+    begun: Instant,
+    /// When it is to be over.
     pub(crate) ends: Instant,
+    /// How long it was, once it is over.
+    length: OnceLock<Duration>,
     pub(crate) governor: Governor,
     pub(crate) load: Mutex<Load>,
     /// Processor time that recorders took during the cycle, in seconds.
@@ -52,15 +83,27 @@ pub(crate) struct Cycle {
 
 impl Cycle {
     pub(crate) fn begin(number: u64, length: Duration, governor: Governor) -> Self {
+        let begun = Instant::now();
         Self {
             number,
             start: SystemTime::now(),
-            length,
-            ends: Instant::now() + length,
+            begun,
+            ends: begun + length,
+            length: OnceLock::new(),
             governor,
             load: Mutex::new(Load::begin()),
             cost: Mutex::new(0.0),
         }
+    }
+
+    /// How long it was; its planned length as long as it goes on.
+    pub(crate) fn length(&self) -> Duration {
+        self.length.get().copied().unwrap_or(self.ends - self.begun)
+    }
+
+    /// Whether it was ended before its time.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.length() < self.ends - self.begun
     }
 
     fn left(&self) -> Duration {
@@ -97,7 +140,7 @@ pub(crate) async fn record(context: &Arc<Context>, cycle: &Arc<Cycle>) -> JoinSe
     let mut tasks = JoinSet::new();
     let mut known: HashSet<Address> = HashSet::new();
     let mut skipped = 0;
-    while !cycle.left().is_zero() {
+    while !cycle.left().is_zero() && !context.is_ending() {
         let (settings, token) = (Arc::clone(&context.settings), context.own_token.clone());
         let found = spawn_blocking(move || discover::processes(&settings, token.as_ref())).await.unwrap_or_default();
         let turns = found.into_iter().filter(|found| cycle.governor.includes(&found.address, cycle.number));
@@ -115,8 +158,9 @@ pub(crate) async fn record(context: &Arc<Context>, cycle: &Arc<Cycle>) -> JoinSe
         context.stats.numbers().processes = known.len() as u64;
         cycle.load.lock().unwrap_or_else(PoisonError::into_inner).look();
         let next = Instant::now() + context.settings.scan;
-        sleep_until(next.min(cycle.ends).into()).await;
+        context.sleep_until(next.min(cycle.ends)).await;
     }
+    let _ = cycle.length.set(cycle.begun.elapsed().min(cycle.ends - cycle.begun));
     if skipped > 0 {
         tracing::warn!(looks = skipped, max_processes = context.settings.max_processes, "processes were not recorded");
     }
@@ -167,14 +211,14 @@ async fn peer(address: &Address) -> Option<u32> {
     u32::try_from(stream.peer_cred().ok()?.pid()?).ok().filter(|pid| *pid != 0)
 }
 
-/// Processor time that sampling took in a process so far, in seconds.
+/// Processor time that recording took in a process so far, in seconds: of its threads in handlers, and of the recorder's own.
 async fn cost(found: &Found) -> Option<f64> {
     let token = found.token.as_ref().map(Secret::reveal);
     let question = Question { address: &found.address, path: "/metrics", token, measures: Duration::ZERO };
     let body = question.ask().await.ok()?.body(MOST_METRICS).await.ok()?;
     let text = String::from_utf8_lossy(&body);
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
-    value("profile_recorder_handler_seconds_total ")
+    Some(value("profile_recorder_handler_seconds_total ")? + value("profile_recorder_own_cpu_seconds_total ")?)
 }
 
 async fn mode_of(
@@ -188,21 +232,22 @@ async fn mode_of(
     // A moment is looked at when the cycle is over, and may come a little later.
     let last = if is_moment(mode) { cycle.ends + context.settings.scan } else { cycle.ends };
     if is_moment(mode) {
-        sleep(cycle.left()).await;
+        context.sleep_until(cycle.ends).await;
     }
     let answer = loop {
         let left = last.saturating_duration_since(Instant::now());
         let path = path(&context.settings, cycle, found, mode, left);
         let measures = if is_moment(mode) { Duration::ZERO } else { left };
-        match (Question { address: &found.address, path: &path, token, measures }).ask().await {
+        let question = Question { address: &found.address, path: &path, token, measures };
+        match question.ask_until(context.ending()).await {
             Ok(answer) => break answer,
             Err(Failure::Unanswered(error)) => return Err((Missed::Gone, error.to_string())),
             Err(Failure::Refused { error, retry_after: Some(wait) }) => {
                 let wait = wait.max(SHORTEST);
-                if wait + SHORTEST > left {
+                if wait + SHORTEST > left || context.is_ending() {
                     return Err((Missed::Busy, error.to_string()));
                 }
-                sleep(wait).await;
+                context.sleep_until(Instant::now() + wait).await;
             }
             Err(Failure::Refused { error, retry_after: None }) => return Err((Missed::Refused, error.to_string())),
         }

@@ -67,7 +67,12 @@ impl Output {
     /// Removes files that are too old, and the oldest while there is too much. What a link names stays.
     pub(crate) fn retain(&self) -> io::Result<()> {
         let mut kept = Vec::new();
-        let entries: Vec<fs::DirEntry> = fs::read_dir(&self.directory)?.collect::<io::Result<_>>()?;
+        let directory = match fs::read_dir(&self.directory) {
+            // The first profile makes it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            directory => directory?,
+        };
+        let entries: Vec<fs::DirEntry> = directory.collect::<io::Result<_>>()?;
         let linked: Vec<PathBuf> = entries.iter().filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
         for entry in entries {
             let name = PathBuf::from(entry.file_name());

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
@@ -57,7 +57,7 @@ pub fn check(settings: Settings) -> Result<Vec<String>, Error> {
     Ok(lines)
 }
 
-/// Runs until one cycle is over, or, if it is to be continuous, until SIGTERM or SIGINT. SIGHUP makes it ask `reload` for new settings, which
+/// Runs until one cycle is over, or, if it is to be continuous, until SIGTERM or SIGINT, which end a cycle early: what was recorded until then is kept. SIGHUP makes it ask `reload` for new settings, which
 /// are in force from the next cycle on; settings that do not fit are reported, and the old ones stay.
 ///
 /// # Errors
@@ -88,10 +88,21 @@ struct Signals {
     hang_up: Signal,
 }
 
-enum Asked {
+enum Wish {
     End,
     Reload,
 }
+
+/// What signals asked for so far.
+struct Asked<'a> {
+    signals: &'a mut Signals,
+    reload: &'a dyn Fn() -> Result<Settings, Error>,
+    /// Settings of the next cycle on.
+    new: Option<Box<Settings>>,
+}
+
+/// The end was asked for twice: nothing is waited for.
+struct Ended;
 
 impl Signals {
     fn new() -> Result<Self, Error> {
@@ -103,11 +114,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> Wish {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::End,
-            _ = self.interrupt.recv() => Asked::End,
-            _ = self.hang_up.recv() => Asked::Reload,
+            _ = self.terminate.recv() => Wish::End,
+            _ = self.interrupt.recv() => Wish::End,
+            _ = self.hang_up.recv() => Wish::Reload,
         }
     }
 }
@@ -123,7 +134,9 @@ async fn live(first: Settings, reload: &dyn Fn() -> Result<Settings, Error>) -> 
     let mut number = 0;
     loop {
         let agent = Agent::start(Arc::clone(&settings), &stats)?;
-        let new = agent.cycles(&mut signals, reload, &mut number).await;
+        let mut asked = Asked { signals: &mut signals, reload, new: None };
+        let _ = agent.cycles(&mut asked, &mut number).await;
+        let new = asked.new.filter(|_| settings.continuous && !agent.context.is_ending());
         agent.end(new.is_none()).await;
         match new {
             Some(new) => settings = Arc::new(*new),
@@ -152,27 +165,22 @@ impl Agent {
             stats: Arc::clone(stats),
             room: Arc::new(Semaphore::new(ANSWERS)),
             costs: Mutex::new(HashMap::new()),
+            end: watch::Sender::new(None),
             settings,
         };
         Ok(Self { context: Arc::new(context), sinks })
     }
 
-    /// One cycle after the other. Returns new settings, or `None` if it is to end.
-    async fn cycles(
-        &self,
-        signals: &mut Signals,
-        reload: &dyn Fn() -> Result<Settings, Error>,
-        number: &mut u64,
-    ) -> Option<Box<Settings>> {
+    /// One cycle after the other, until something else is asked for.
+    async fn cycles(&self, asked: &mut Asked<'_>, number: &mut u64) -> Result<(), Ended> {
         let settings = &self.context.settings;
         let mut governor = Governor::new(settings.max_overhead, settings.frequency);
         let mut before: Option<JoinHandle<f64>> = None;
-        let mut new = None;
         if settings.continuous && *number == 0 {
             let wait = settings.duration.mul_f64(settings.jitter * fastrand::f64());
-            self.or_signal(sleep(wait), signals, reload, &mut new).await?;
+            self.or_signal(self.context.sleep_until(Instant::now() + wait), asked).await?;
         }
-        while new.is_none() {
+        while asked.new.is_none() && !self.context.is_ending() {
             let begun = (Instant::now(), own_seconds());
             let cycle = Arc::new(Cycle::begin(*number, self.length(), governor));
             *number += 1;
@@ -180,11 +188,10 @@ impl Agent {
                 let mut numbers = self.context.stats.numbers();
                 (numbers.due, numbers.frequency) = (Some(cycle.ends), governor.frequency());
             }
-            let recording = cycle::record(&self.context, &cycle);
-            let answers = self.or_signal(recording, signals, reload, &mut new).await?;
+            let answers = self.or_signal(cycle::record(&self.context, &cycle), asked).await?;
             if let Some(before) = before.take() {
                 // Cycles overlap by the time that answers take; if that is longer than a cycle, they wait for each other.
-                let recorders = before.await.unwrap_or(0.0);
+                let recorders = self.or_signal(before, asked).await?.unwrap_or(0.0);
                 let own = own_seconds() - begun.1;
                 let elapsed = begun.0.elapsed().as_secs_f64() * machine::processors() as f64;
                 let cost = (recorders + own) / elapsed.max(0.001);
@@ -192,16 +199,16 @@ impl Agent {
                 self.context.stats.numbers().overhead = cost;
             }
             let ending = tokio::spawn(finish(Arc::clone(&self.context), cycle, answers));
-            if settings.continuous && new.is_none() {
+            if settings.continuous && asked.new.is_none() && !self.context.is_ending() {
                 before = Some(ending);
             } else {
-                self.or_signal(ending, signals, reload, &mut new).await?.ok();
+                let _ = self.or_signal(ending, asked).await?;
                 if !settings.continuous {
-                    return None;
+                    break;
                 }
             }
         }
-        new
+        Ok(())
     }
 
     /// The length of the next cycle: machines that began at one time drift apart.
@@ -211,33 +218,34 @@ impl Agent {
         settings.duration.mul_f64(1.0 + jitter / 2.0)
     }
 
-    /// What the work comes to; `None` if the agent is to end first.
-    async fn or_signal<T>(
-        &self,
-        work: impl Future<Output = T>,
-        signals: &mut Signals,
-        reload: &dyn Fn() -> Result<Settings, Error>,
-        new: &mut Option<Box<Settings>>,
-    ) -> Option<T> {
+    /// What the work comes to; that comes early once a signal asked for the end.
+    async fn or_signal<T>(&self, work: impl Future<Output = T>, asked: &mut Asked<'_>) -> Result<T, Ended> {
         tokio::pin!(work);
         loop {
-            tokio::select! {
-                done = &mut work => return Some(done),
-                asked = signals.next() => match asked {
-                    Asked::End => {
-                        tracing::info!("ending");
-                        return None;
-                    }
-                    Asked::Reload => match reload().and_then(Settings::complete) {
-                        Ok(settings) => {
-                            if (&settings.listen, &settings.log) != (&self.context.settings.listen, &self.context.settings.log) {
-                                tracing::warn!("a new listen or log takes a restart");
-                            }
-                            tracing::info!("the configuration was read again; it is in force from the next cycle on");
-                            *new = Some(Box::new(settings));
+            let wish = tokio::select! {
+                done = &mut work => return Ok(done),
+                wish = asked.signals.next() => wish,
+            };
+            match wish {
+                Wish::End if self.context.is_ending() => {
+                    self.context.end.send_replace(Some(Instant::now()));
+                    return Err(Ended);
+                }
+                Wish::End => {
+                    tracing::info!("ending, with what was recorded so far");
+                    self.context.end.send_replace(Some(Instant::now() + self.context.settings.drain));
+                }
+                Wish::Reload => match (asked.reload)().and_then(Settings::complete) {
+                    Ok(settings) => {
+                        if (&settings.listen, &settings.log)
+                            != (&self.context.settings.listen, &self.context.settings.log)
+                        {
+                            tracing::warn!("a new listen or log takes a restart");
                         }
-                        Err(e) => tracing::error!(error = %e, "the configuration is not used; the old one stays"),
-                    },
+                        tracing::info!("the configuration was read again; it is in force from the next cycle on");
+                        asked.new = Some(Box::new(settings));
+                    }
+                    Err(e) => tracing::error!(error = %e, "the configuration is not used; the old one stays"),
                 },
             }
         }
@@ -246,10 +254,10 @@ impl Agent {
     /// Lets queues empty, for a while, if the agent ends.
     async fn end(self, for_good: bool) {
         let Self { context, sinks } = self;
-        let (drain, stats) = (context.settings.drain, Arc::clone(&context.stats));
+        let until = context.end.borrow().unwrap_or_else(|| Instant::now() + context.settings.drain);
+        let stats = Arc::clone(&context.stats);
         // Of an interrupted cycle, tasks may still hold it; they end with the runtime.
         drop(context);
-        let until = Instant::now() + drain;
         while for_good && sinks.iter().any(|sink| sink.account().kept > 0) && Instant::now() < until {
             sleep(Duration::from_millis(50)).await;
         }
@@ -261,7 +269,14 @@ impl Agent {
 
 /// Waits for all answers of a cycle and writes its files. Returns the processor time that recorders took, in seconds.
 async fn finish(context: Arc<Context>, cycle: Arc<Cycle>, mut answers: JoinSet<()>) -> f64 {
-    while answers.join_next().await.is_some() {}
+    let all = async { while answers.join_next().await.is_some() {} };
+    tokio::select! {
+        () = all => {}
+        () = context.too_late() => {
+            tracing::warn!("some recorders did not answer in time; what they recorded in this cycle is lost");
+        }
+    }
+    drop(answers);
     context.collector.end(Arc::clone(&cycle)).await;
     *cycle.cost.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,6 +23,17 @@ use std::time::{Duration, Instant};
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGQUIT];
 const PASSED_ON: [i32; 9] = [SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP];
 
+/// A flag that the first signal to end raises, which then ends nothing; the next one ends this process as ever. One that this process was told to ignore stays ignored.
+pub(crate) fn asked_to_end() -> io::Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    let ignored = ignored();
+    for signal in [SIGINT, SIGTERM].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0) {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&asked))?;
+        signal_hook::flag::register(signal, Arc::clone(&asked))?;
+    }
+    Ok(asked)
+}
+
 /// Receives signals from its creation on. When dropped, those that end a process do so again.
 #[derive(Debug)]
 pub(crate) struct Relay {

@@ -33,6 +33,17 @@ await withPage(`recorder-${what}`, async (page, tools, requests) => {
     await page.click('button.cancel');
     await tools.until(() => /Cancelled/.test(document.querySelector('#record output').textContent));
     assert.equal(await page.$eval('button.start', button => button.hidden), false);
+
+    // Ended before its time, it is what there is, and says how long it was.
+    await page.$eval('[name=seconds]', input => { input.value = '3600'; });
+    await page.click('button.start');
+    await tools.until(() => /^Recording, 3\d{3} s left$/.test(document.querySelector('#record output').textContent));
+    await tools.shot('finish');
+    await page.click('button.finish');
+    await tools.until(() => !byId('shown').hidden);
+    assert.deepEqual((await tools.names()).sort(), ['parse_json', 'render_page', 'start']);
+    assert.match(await page.evaluate(() => sources.list.at(-1).name), /^cpu, \d{1,2}(\.\d)? s, /);
+    assert.equal(await page.$eval('button.finish', button => button.hidden), true);
     return;
   }
 

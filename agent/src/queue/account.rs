@@ -49,12 +49,17 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// As it was left; nothing if there is none.
+    /// As it was left; nothing if there is none. One that cannot be understood, after a power cut for instance, is put aside: what waits is sent all the same.
     pub(super) fn read(directory: &Path) -> Result<Self, Error> {
         let path = directory.join("account.json");
         let cannot = |why: String| Error::failure(format!("cannot read the account in '{}': {why}", path.display()));
         match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| cannot(e.to_string())),
+            Ok(bytes) => serde_json::from_slice(&bytes).or_else(|e| {
+                let aside = directory.join("account.damaged");
+                fs::rename(&path, &aside).map_err(|e| cannot(reason(&e)))?;
+                tracing::error!(error = %e, kept = %aside.display(), "the account of a queue is damaged, and begins anew");
+                Ok(Self::default())
+            }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(e) => Err(cannot(reason(&e))),
         }

@@ -123,3 +123,22 @@ fn two_agents_do_not_use_one_queue() {
     let error = Queue::open(place.path(), ROOM).unwrap_err();
     assert!(error.line().starts_with("another agent uses the queue"), "{error}");
 }
+
+#[test]
+fn a_damaged_account_is_put_aside_and_what_waits_is_sent() {
+    for damaged in [&b""[..], b"{\"account\":{\"sent\"", &[0; 100]] {
+        let place = directory();
+        let queue = Queue::open(place.path(), ROOM).unwrap();
+        ["a", "b"].iter().for_each(|body| queue.put(body.as_bytes()));
+        queue.settle(next(&queue), &Settled::Sent);
+        drop(queue);
+        fs::write(place.path().join("account.json"), damaged).unwrap();
+        let queue = Queue::open(place.path(), ROOM).unwrap();
+        assert_eq!((queue.account().sent, queue.account().kept), (0, 1));
+        let item = next(&queue);
+        assert_eq!(queue.begin(item).unwrap(), b"b");
+        queue.settle(item, &Settled::Sent);
+        assert_eq!((queue.account().sent, queue.account().kept), (1, 0));
+        assert_eq!(fs::read(place.path().join("account.damaged")).unwrap(), damaged);
+    }
+}

@@ -5,19 +5,23 @@ use crate::{Error, reason};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Request, Response, header};
+use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond what it measures.
 const ANSWER: Duration = Duration::from_secs(60);
+/// Pause before a recorder is told again what it did not understand, or a flag is looked at again.
+const AGAIN: Duration = Duration::from_millis(50);
 /// Largest answer that [`get`] takes.
 const MOST_BYTES: usize = 1 << 30;
 /// Largest text of a refusal.
@@ -104,21 +108,55 @@ impl Question<'_> {
     /// # Errors
     /// If nobody answers in time, or the answer is a refusal.
     pub async fn ask(&self) -> Result<Answer, Failure> {
+        self.send(Method::GET, self.path).await
+    }
+
+    /// The same; once `end` completes, the recorder is told to answer with what it has. One that does not know that request measures on.
+    ///
+    /// # Errors
+    /// As those of [`ask`](Self::ask).
+    pub async fn ask_until(&self, end: impl Future<Output = ()>) -> Result<Answer, Failure> {
+        if self.measures.is_zero() {
+            // It is answered at once anyway.
+            return self.ask().await;
+        }
+        let session = format!("session={:032x}", fastrand::u128(..));
+        let mark = if self.path.contains('?') { '&' } else { '?' };
+        let path = format!("{}{mark}{session}", self.path);
+        let mut answer = pin!(self.send(Method::GET, &path));
+        tokio::select! {
+            answer = &mut answer => return answer,
+            () = end => {}
+        }
+        let finish = format!("/debug/pprof/finish?{session}");
+        let told = async {
+            // It may not have read the question yet.
+            while let Err(Failure::Refused { .. }) = self.send(Method::POST, &finish).await {
+                sleep(AGAIN).await;
+            }
+        };
+        tokio::select! {
+            answer = &mut answer => answer,
+            () = told => answer.await,
+        }
+    }
+
+    async fn send(&self, method: Method, path: &str) -> Result<Answer, Failure> {
         let address = self.address;
         let refused = |e: &io::Error| Failure::Unanswered(cannot_connect(address, e));
         match address {
             Address::Unix(socket) => {
                 let stream = within(CONNECT, UnixStream::connect(socket)).await.map_err(|e| refused(&e))?;
-                self.exchange(stream).await
+                self.exchange(stream, method, path).await
             }
             Address::Tcp(host) => {
                 let stream = within(CONNECT, TcpStream::connect(host)).await.map_err(|e| refused(&e))?;
-                self.exchange(stream).await
+                self.exchange(stream, method, path).await
             }
         }
     }
 
-    async fn exchange<S>(&self, stream: S) -> Result<Answer, Failure>
+    async fn exchange<S>(&self, stream: S, method: Method, path: &str) -> Result<Answer, Failure>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -132,7 +170,7 @@ impl Question<'_> {
             Address::Unix(_) => "localhost",
             Address::Tcp(host) => host,
         };
-        let mut request = Request::get(self.path).header(header::HOST, host);
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
         if let Some(token) = self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
@@ -156,18 +194,26 @@ impl Question<'_> {
     }
 }
 
-/// What the recorder answers to a GET of `path`, with the environment's token; `measures` is how long it measures before it answers.
+/// What the recorder answers to a GET of `path`, with the environment's token; `measures` is how long it measures before it answers. Once `end` is true, it is told to answer with what it has.
 ///
 /// # Errors
 /// If nobody answers in time, or the answer is a refusal.
-pub fn get(address: &Address, path: &str, measures: Duration) -> Result<Bytes, Failure> {
+pub fn get(address: &Address, path: &str, measures: Duration, end: Option<&AtomicBool>) -> Result<Bytes, Failure> {
     let refused = |error| Failure::Refused { error, retry_after: None };
     let token = environment_token().map_err(refused)?;
     let failed =
         |e: io::Error| Failure::Unanswered(Error::failure(format!("cannot wait for an answer: {}", reason(&e))));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let question = Question { address, path, token: token.as_deref(), measures };
-    runtime.block_on(async { question.ask().await?.body(MOST_BYTES).await })
+    runtime.block_on(async {
+        let Some(end) = end else { return question.ask().await?.body(MOST_BYTES).await };
+        let ended = async {
+            while !end.load(Ordering::Relaxed) {
+                sleep(AGAIN).await;
+            }
+        };
+        question.ask_until(ended).await?.body(MOST_BYTES).await
+    })
 }
 
 async fn within<T>(most: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {

@@ -60,7 +60,7 @@ pub struct Settings {
     pub state_dir: Option<PathBuf>,
     /// Address of the health and metrics endpoint, `127.0.0.1:9180` for instance.
     pub listen: Option<String>,
-    /// How long queues may take to empty before the agent ends.
+    /// How long recorders may take to answer, and queues to empty, before the agent ends.
     #[serde(deserialize_with = "values::duration")]
     pub drain: Duration,
     /// Messages of the agent.

@@ -16,7 +16,7 @@ Examples:
   profrec agent -c --sink otlp=http://collector:4318 --mode cpu,heap
   profrec agent --config /etc/profrec/agent.toml --check            what a configuration comes to
 
-Processes are found that carry the library and were started with PROFILE_RECORDER_SERVER_URL. SIGHUP reads the configuration again, SIGTERM ends.";
+Processes are found that carry the library and were started with PROFILE_RECORDER_SERVER_URL. SIGHUP reads the configuration again. SIGTERM and Ctrl-C end it with what was recorded so far.";
 
 pub(super) const PUSH_EXAMPLES: &str = "\
 Examples:

@@ -55,7 +55,7 @@ Examples:
   profrec sample /run/app.sock --mode heap -o heap.pb.gz            who allocated what is live now
   profrec sample http://127.0.0.1:6060 --mode allocs --seconds 10   what is allocated in ten seconds
 
-The target carries the library and listens (PROFILE_RECORDER_SERVER_URL). PROFILE_RECORDER_TOKEN or PROFILE_RECORDER_TOKEN_FILE hold the token, if it wants one.";
+Ctrl-C ends a recording early and writes what it has; a second one gives it up. The target carries the library and listens (PROFILE_RECORDER_SERVER_URL). PROFILE_RECORDER_TOKEN or PROFILE_RECORDER_TOKEN_FILE hold the token, if it wants one.";
 
 pub(super) const LIST_EXAMPLES: &str = "\
 Examples:

@@ -3,13 +3,15 @@
 use crate::args::Sample;
 use crate::ending::Ending;
 use crate::error::Error;
+use crate::signals::asked_to_end;
 use crate::{outputs, summary};
+use ::agent::reason;
 use ::agent::recorders::{Address, get};
 use profile::Mode;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Asks, waits, and writes what was answered.
+/// Asks, waits, and writes what was answered; asked to end meanwhile, what was recorded by then.
 pub(crate) fn sample(sample: &Sample) -> Result<Ending, Error> {
     let address = Address::of(&sample.target)?;
     // With one mode, whatever it is, the file keeps its name.
@@ -27,7 +29,8 @@ pub(crate) fn sample(sample: &Sample) -> Result<Ending, Error> {
     if !sample.quiet && seconds > 0 && std::io::stderr().is_terminal() {
         summary::print([format!("recording {seconds} s of {mode} at {address}")]);
     }
-    let body = get(&address, &path, Duration::from_secs(seconds.into()))?;
+    let asked = asked_to_end().map_err(|e| Error::failure(format!("cannot wait for signals: {}", reason(&e))))?;
+    let body = get(&address, &path, Duration::from_secs(seconds.into()), Some(&asked))?;
     let written = output.file.finish(|out| out.write_all(&body))?;
     if !sample.quiet {
         summary::print(summary::written(&[written]));

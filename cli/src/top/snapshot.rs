@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// Asks, and waits for the answer.
     pub(super) fn ask(address: &Address, question: Question) -> Result<Self, Failure> {
-        let body = get(address, &question.path(), question.measures())?;
+        let body = get(address, &question.path(), question.measures(), None)?;
         let (profile, symbols) = decode::read(&body, Limits::default()).map_err(|e| Failure::Refused {
             error: Error::failure(format!("what {address} answers is no profile: {e}; is it a recorder?")),
             retry_after: None,

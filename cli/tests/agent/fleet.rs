@@ -19,12 +19,18 @@ pub(crate) struct Fleet(Child);
 impl Fleet {
     /// So many of them, in the place's directory.
     pub(crate) fn start(place: &Place, count: u32) -> Self {
+        Self::start_partly_old(place, count, 0)
+    }
+
+    /// The same; the first `old` of them measure to the end, whatever they are told.
+    pub(crate) fn start_partly_old(place: &Place, count: u32, old: u32) -> Self {
         let (profile, symbols) = profile();
         let mut raw = Vec::new();
         Format::Raw.encode(&profile, &symbols, &Options::default(), &mut raw).unwrap();
         std::fs::write(place.path("fake.profrec"), raw).unwrap();
         let mut command = Command::new("python3");
         command.arg(script("recorders.py")).arg(place.path("")).arg(count.to_string()).arg(place.path("fake.profrec"));
+        command.arg(old.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("apt-get install python3");
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

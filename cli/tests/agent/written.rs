@@ -43,11 +43,68 @@ fn a_cycle_leaves_all_processes_in_one_file_and_one_page() {
 }
 
 #[test]
+fn an_agent_that_is_to_end_writes_what_recorders_answer_in_time() {
+    let place = Place::new();
+    let _fleet = Fleet::start_partly_old(&place, 3, 1);
+    let mut command =
+        agent(&place, &["-c", "-d", "3600", "-o", "out", "--sink", "directory=sent", "--listen", "127.0.0.1:0"]);
+    let config = fs::read_to_string(place.path("agent.toml")).unwrap();
+    fs::write(place.path("agent.toml"), format!("drain = 2\n{config}")).unwrap();
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut said).unwrap();
+    let (_, address) = said.trim_end().rsplit_once("address=").unwrap();
+    wait_until("three processes are recorded", || {
+        get(address, "/metrics").is_some_and(|metrics| metrics.contains("profrec_agent_processes 3\n"))
+    });
+    signal(&child, Signal::TERM);
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    assert!(said.contains("some recorders did not answer in time"), "{said}");
+    let col = fs::read_to_string(place.path("out/last_profile.col")).unwrap();
+    let values = col.lines().skip(1).map(|line| line.rsplit_once(' ').unwrap().1.parse::<i64>().unwrap());
+    assert_eq!(values.sum::<i64>(), 2 * CPU_NS, "{col}");
+    assert_eq!(fs::read_dir(place.path("sent")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_sample_that_is_to_end_is_what_the_recorder_has_by_then() {
+    use std::os::unix::process::ExitStatusExt;
+    let place = Place::new();
+    let _fleet = Fleet::start_partly_old(&place, 2, 1);
+    let start = |socket: &str, file: &str| {
+        let socket = place.path(socket);
+        let mut command = place.command(&["sample", socket.to_str().unwrap(), "--seconds", "3600", "-o", file]);
+        let child = command.spawn().unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        wait_until("it waits for signals", || {
+            let status = fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+            u64::from_str_radix(caught, 16).unwrap() & 1 << (Signal::INT.as_raw() - 1) != 0
+        });
+        signal(&child, Signal::INT);
+        child
+    };
+    // The fakes answer in one format.
+    assert_eq!(start("fake-0002.sock", "a.profrec").wait().unwrap().code(), Some(0));
+    assert_eq!(fs::read(place.path("a.profrec")).unwrap(), fs::read(place.path("fake.profrec")).unwrap());
+    // Of one that cannot be told, a second signal ends the wait, and there is no file.
+    let mut waiting = start("fake-0001.sock", "b.profrec");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(waiting.try_wait().unwrap().is_none());
+    signal(&waiting, Signal::INT);
+    assert_eq!(waiting.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+    assert!(!place.path("b.profrec").exists());
+}
+
+#[test]
 fn without_anybody_to_record_the_exit_code_says_so() {
     let place = Place::new();
     let ran = run(&mut agent(&place, &["-d", "1", "-o", "out"]));
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("nothing was recorded"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("cannot"), "{}", ran.stderr);
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod route;
 mod router;
 mod routes;
 mod sample;
+mod sessions;
 mod slots;
 mod socket_file;
 mod stacks_text;

@@ -4,6 +4,7 @@ use profile::{Format, Glob, SampleType};
 use symbolize::Detail;
 
 use super::problem::Problem;
+use super::sessions;
 use super::stacks_text::Debug;
 use crate::session::Request;
 use profile::Mode;
@@ -21,6 +22,8 @@ pub(super) struct Order {
     /// Which threads' samples are kept.
     pub(super) thread: Option<Glob>,
     pub(super) delivery: Delivery,
+    /// By which it can be ended before its time.
+    pub(super) session: Option<sessions::Name>,
 }
 
 /// The last part of a path below `/debug/pprof/`.

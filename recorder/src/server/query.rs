@@ -8,6 +8,7 @@ use symbolize::Detail;
 
 use super::order::{self, Delivery, Name, Order};
 use super::problem::Problem;
+use super::sessions;
 use super::stacks_text::Debug;
 use crate::limits::{self, Allowed, DEFAULT_HZ, DEFAULT_SECONDS};
 use crate::session::Request;
@@ -96,7 +97,13 @@ impl<'a> Query<'a> {
             detail: self.read_or("symbols", order::detail)?.unwrap_or(Detail::Full),
             thread: self.value("thread")?.map(Glob::new),
             delivery: Delivery::Go { file_name: format!("{base}{delta}") },
+            session: self.session()?,
         })
+    }
+
+    /// The name of a recording, of one that is to begin or that is to end.
+    pub(super) fn session(&self) -> Result<Option<sessions::Name>, Problem> {
+        self.read_or("session", sessions::Name::of)
     }
 
     fn hz(&self) -> Result<Option<u32>, Problem> {

@@ -10,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::answer::{self, Answer};
 use super::order::{Delivery, Order};
 use super::problem::Problem;
+use super::sessions::Session;
 use super::{address_space, stacks_text, stop};
 use crate::health::{self, StoreHealth};
 use crate::log::log;
@@ -50,28 +51,19 @@ impl Recording for ThisProcess {
     }
 }
 
-/// Raises the flag when the request's future is dropped: its client went away, or the answer is complete.
-struct CancelOnDrop(Cancel);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
-}
-
 /// Records what the order asks for and makes the answer of it.
 pub(super) async fn answer(
     recording: &Arc<dyn Recording>,
     order: Order,
+    session: &Session<'_>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<Answer, Problem> {
-    let cancel = CancelOnDrop(Cancel::new());
-    let (recording, flag) = (Arc::clone(recording), cancel.0.clone());
+    let (recording, flag) = (Arc::clone(recording), session.cancel.clone());
     let mut result = on_own_thread("profrec-record", move || make(&*recording, &order, &flag))?;
     tokio::select! {
         result = &mut result => return result.unwrap_or(Err(Problem::Failed("failed to collect profile"))),
         // Better a short profile than none.
-        () = stop::requested(&mut stop) => cancel.0.finish(),
+        () = stop::requested(&mut stop) => session.cancel.finish(),
     }
     result.await.unwrap_or(Err(Problem::Failed("failed to collect profile")))
 }

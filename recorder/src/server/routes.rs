@@ -17,6 +17,7 @@ use super::problem::Problem;
 use super::query::Query;
 use super::recording::{self, Recording};
 use super::route::Route;
+use super::sessions::Sessions;
 use super::{metrics, page, pages, sample, stats};
 use crate::log::log;
 use crate::own;
@@ -42,6 +43,7 @@ pub(super) struct Service {
     offer: Offer,
     stop: watch::Receiver<bool>,
     meter: Meter,
+    sessions: Sessions,
     converter: page::Converter,
 }
 
@@ -68,7 +70,8 @@ impl Service {
         offer: Offer,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        Self { recording, access, url, offer, stop, meter: Meter::new(), converter: page::Converter::new() }
+        let (meter, sessions, converter) = (Meter::new(), Sessions::default(), page::Converter::new());
+        Self { recording, access, url, offer, stop, meter, sessions, converter }
     }
 
     /// The wish that the server stop.
@@ -155,6 +158,10 @@ impl Service {
                 };
                 symbol(&addresses).await
             }
+            "/debug/pprof/finish" => {
+                allow(&method, POST)?;
+                self.finish(&Query::parse(&query)?)
+            }
             _ => match path.strip_prefix("/debug/pprof/").map(Name::find) {
                 Some(Some(name)) => {
                     allow(&method, GET)?;
@@ -187,9 +194,21 @@ impl Service {
             Some(seconds) => log!(Info, "recording {mode} for {seconds} s"),
             None => log!(Info, "recording {mode}"),
         }
-        let answer = recording::answer(&self.recording, order, self.stop()).await;
+        let session = self.sessions.begin(order.session.clone());
+        let answer = recording::answer(&self.recording, order, &session, self.stop()).await;
         drop(running);
         answer
+    }
+
+    /// Has recordings answer before their time.
+    fn finish(&self, query: &Query<'_>) -> Result<Answer, Problem> {
+        let name = query.session()?.ok_or_else(|| {
+            Problem::BadRequest("\"session\" is missing: the name that the request of a recording gave".to_owned())
+        })?;
+        match self.sessions.finish(&name) {
+            0 => Err(Problem::NotFound("no recording of that name runs".to_owned())),
+            count => Ok(answer::text(StatusCode::OK, format!("{count} finished\n"))),
+        }
     }
 
     /// The arguments joined by NUL, as Go answers.

@@ -6,6 +6,7 @@ use symbolize::Detail;
 
 use super::order::{self, Delivery, Order};
 use super::problem::Problem;
+use super::sessions;
 use crate::limits::{self, MAX_SAMPLES, MAX_SECONDS};
 use crate::session::Request;
 use profile::Mode;
@@ -37,6 +38,7 @@ pub(super) fn order(body: &[u8]) -> Result<Order, Problem> {
         detail: optional(&body, "symbols", order::detail)?.unwrap_or(Detail::Full),
         thread: optional(&body, "thread", |_, glob| Ok(profile::Glob::new(glob)))?,
         delivery: Delivery::Samples,
+        session: optional(&body, "session", sessions::Name::of)?,
     })
 }
 

@@ -64,6 +64,42 @@ fn a_stop_ends_recordings_early_and_their_clients_get_what_there_is() {
 }
 
 #[test]
+fn recordings_of_a_name_are_ended_by_it_and_answer_what_there_is() {
+    let running = Running::new();
+    running.fake.set(Behaviour::Endless);
+    let body = r#"{"numberOfSamples":3600,"timeInterval":"1 s","session":"a b"}"#;
+    let posted = format!("POST /sample HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let named =
+        |name: &str| format!("GET /debug/pprof/profile?seconds=3600&session={name} HTTP/1.1\r\nHost: x\r\n\r\n");
+    let requests = [posted, named("a%20b"), named("other"), String::from_utf8(ENDLESS.to_vec()).unwrap()];
+    let clients = requests.map(|request| {
+        let mut client = running.client();
+        client.write(request.replace("Host: x", "Host: x\r\nConnection: close").as_bytes());
+        client
+    });
+    running.fake.wait_running(4);
+    let finish = |query: &str| running.post(&format!("/debug/pprof/finish{query}"), b"");
+    for (query, status) in [("", 400), ("?session=", 400), ("?session=%0a", 400), ("?session=a", 404)] {
+        assert_eq!(finish(query).status, status, "{query}");
+    }
+    let reply = finish("?session=a+b");
+    assert_eq!((reply.status, reply.text()), (200, "2 finished\n"));
+    running.fake.wait_running(2);
+    let [first, second, third, fourth] = clients;
+    for client in [first, second] {
+        let reply = client.read_reply().unwrap();
+        assert!(reply.status == 200 && !reply.body.is_empty(), "{reply:?}");
+    }
+    // Who was answered is not known any more, and those of another name or none go on.
+    assert_eq!(finish("?session=a+b").status, 404);
+    assert_eq!(finish("?session=other").text(), "1 finished\n");
+    assert_eq!(third.read_reply().unwrap().status, 200);
+    running.fake.wait_running(1);
+    drop(fourth);
+    wait_for("cancelled", || running.fake.cancelled.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
 fn a_stop_does_not_wait_for_idle_clients() {
     let running = Running::new();
     let (unused, mut idle) = (running.client(), running.client());

@@ -23,7 +23,7 @@ fn target(profile: &str, query: &str) -> String {
 }
 
 /// Each with a value that is refused, and the parameter that the answer names.
-const BAD_QUERIES: [(&str, &str); 34] = [
+const BAD_QUERIES: [(&str, &str); 36] = [
     // Swift Profile Recorder divides by these.
     ("rate=0", "rate"),
     ("rate=-1", "rate"),
@@ -60,6 +60,8 @@ const BAD_QUERIES: [(&str, &str); 34] = [
     ("debug=-1", "debug"),
     ("thread=%ff%fe", "UTF-8"),
     ("debug=1&format=svg", "format"),
+    ("session=", "session"),
+    ("session=a&session=b", "session"),
 ];
 
 #[test]
