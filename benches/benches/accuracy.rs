@@ -69,7 +69,7 @@ fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let ours = Ours {
         profrec: build(&root, &["-p", "profrec", "--bin", "profrec"], "profrec"),
-        victim: build(&root, &["-p", "profile-recorder-tests", "--bin", "victim-spends"], "victim-spends"),
+        victim: build(&root, &["-p", "profile-recorder-victims", "--bin", "victim-spends"], "victim-spends"),
     };
     let peer = (!quick).then(|| build(&root.join("benches/accuracy"), &[], "profile-recorder-bench-accuracy"));
     println!(

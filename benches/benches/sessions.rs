@@ -23,7 +23,7 @@ const BUSY: [(&str, f64); 4] =
 
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let victim = build(&root, &["-p", "profile-recorder-tests", "--bin", "victim-spends"], "victim-spends");
+    let victim = build(&root, &["-p", "profile-recorder-victims", "--bin", "victim-spends"], "victim-spends");
     let quick = is_quick();
     println!("idle threads: milliseconds of CPU time when all are new, and then per cent of one processor\n");
     println!("  session          threads   new ms      used   at most");

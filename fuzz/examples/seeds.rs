@@ -3,6 +3,8 @@
 use flate2::read::GzDecoder;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindSection as _};
 use layout::{Frame, ModuleIndex, Root};
+// Built as the targets are, it counts what it covers as they do.
+use libfuzzer_sys as _;
 use object::{Object as _, ObjectSection as _};
 use profile::{Label, Options, Profile, Sample, SampleType, SymbolFrame, Symbols, Thread, ThreadId, encode};
 use std::io::Read as _;
@@ -89,17 +91,21 @@ fn main() -> std::io::Result<()> {
         b"v 10400 3\nX ./a b\nI 1000 10\ns 4 main\ns 3 f g\ns 6 /bin/a\ni 10 3 1 0 c\ni 20 3 2 0 7 1 0 8\nt 1 0\nt 2 1\na 10 1\na 3 2\n+ 0\n+ 1\n- 1\nc 5\n- 0\nR 5\n",
     )?;
     for (i, request) in requests().iter().enumerate() {
-        (0..3).try_for_each(|rules| write("http", &format!("{i}-{rules}"), &[&[rules], request.as_bytes()].concat()))?;
+        (0..3)
+            .try_for_each(|rules| write("http", &format!("{i}-{rules}"), &[&[rules], request.as_bytes()].concat()))?;
     }
     write("collapsed", "lines", b"# a comment\nmain;f;g 12\nmain;f 3\n\nmain;operator new(unsigned long) -1\n;; 7\n")
 }
 
 /// Requests that a server answers.
 fn requests() -> Vec<String> {
-    let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\n\r\n");
+    let get =
+        |target: &str| format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\n\r\n");
     let post = |target: &str, body: &str| {
         let length = body.len();
-        format!("POST {target} HTTP/1.1\r\nHost: 127.0.0.1:1\r\nAuthorization: Bearer s3cret\r\nContent-Length: {length}\r\n\r\n{body}")
+        format!(
+            "POST {target} HTTP/1.1\r\nHost: 127.0.0.1:1\r\nAuthorization: Bearer s3cret\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
     };
     let mut all: Vec<String> = [
         "/",
@@ -113,7 +119,7 @@ fn requests() -> Vec<String> {
         "/debug/pprof/profile?seconds=30&hz=99&mode=cpu&format=pprof",
         "/debug/pprof/allocs?seconds=0.5&interval=512KiB&debug=1",
         "/debug/pprof/heap?format=collapsed&symbols=names&thread=worker-*",
-        "/debug/pprof/wall?rate=10&format=svg",
+        "/debug/pprof/wall?rate=10&format=svg&session=a+b",
         "/debug/pprof/goroutine?debug=2",
         "/debug/pprof/mutex",
         "/echo/x?y=%41+z",
@@ -121,8 +127,13 @@ fn requests() -> Vec<String> {
     ]
     .map(get)
     .to_vec();
-    let sample = r#"{"numberOfSamples":100,"timeInterval":"10 ms","mode":"wall","format":"perf","symbols":"full"}"#;
-    all.extend([post("/sample", sample), post("/debug/pprof/symbol", "0x401000+0x402000"), post("/echo/", "x")]);
+    let sample = r#"{"numberOfSamples":100,"timeInterval":"10 ms","mode":"wall","format":"perf","symbols":"full","session":"a b"}"#;
+    all.extend([
+        post("/sample", sample),
+        post("/debug/pprof/symbol", "0x401000+0x402000"),
+        post("/debug/pprof/finish?session=a+b", ""),
+        post("/echo/", "x"),
+    ]);
     all.push("POST /samples HTTP/1.1\r\nHost: [::1]\r\nOrigin: http://[::1]\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n".to_owned());
     all.push(all.concat());
     all

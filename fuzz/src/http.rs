@@ -26,7 +26,8 @@ pub fn connection(data: &[u8]) {
     let mut input = Input::new(data);
     let rules = [Rules::Everybody, Rules::Local, Rules::Token][usize::from(input.u8()) % 3];
     let sent = input.rest();
-    let answered = RUNTIME.with(|runtime| at_most(MEMORY, || runtime.block_on(LocalSet::new().run_until(exchange(sent, rules)))));
+    let answered =
+        RUNTIME.with(|runtime| at_most(MEMORY, || runtime.block_on(LocalSet::new().run_until(exchange(sent, rules)))));
     let mut rest = &answered[..];
     while !rest.is_empty() {
         rest = check(rest, sent, rules);
@@ -55,25 +56,31 @@ fn check<'a>(answers: &'a [u8], sent: &[u8], rules: Rules) -> &'a [u8] {
     let end = answers.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a whole head");
     let head = std::str::from_utf8(&answers[..end]).expect("heads are ASCII");
     let mut lines = head.split("\r\n");
-    let status: u16 = lines.next().and_then(|line| line.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()).expect("a status");
+    let status: u16 =
+        lines.next().and_then(|line| line.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()).expect("a status");
     assert!(STATUSES.contains(&status), "{status}");
     let knows = sent.windows(TOKEN.len()).any(|bytes| bytes == TOKEN.as_bytes());
     assert!(rules != Rules::Token || knows || matches!(status, 400 | 401 | 414 | 431), "{status} without the token");
     let headers: Vec<(&str, &str)> = lines.map(|line| line.split_once(": ").expect("a header")).collect();
-    let header = |wanted: &str| headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value);
-    const KNOWN: [&str; 13] = [
+    let header =
+        |wanted: &str| headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value);
+    const KNOWN: [&str; 17] = [
         "allow",
         "cache-control",
         "connection",
         "content-disposition",
         "content-length",
+        "content-security-policy",
         "content-type",
+        "cross-origin-opener-policy",
         "date",
         "location",
+        "referrer-policy",
         "retry-after",
         "transfer-encoding",
         "www-authenticate",
         "x-content-type-options",
+        "x-frame-options",
         "x-go-pprof",
     ];
     for (name, _) in &headers {

@@ -6,7 +6,7 @@
 pub mod allocated;
 pub mod cfi;
 pub mod code;
-#[cfg(all(fuzzing, feature = "libfuzzer"))]
+#[cfg(all(fuzzing, feature = "http"))]
 pub mod http;
 pub mod input;
 pub mod profiles;

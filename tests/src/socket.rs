@@ -16,21 +16,21 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Starts the program, with pipes for its standard input and output.
+    /// Starts a victim, with pipes for its standard input and output.
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn start(program: &str) -> Self {
+    pub fn start(victim: &str) -> Self {
         let directory = crate::scratch();
         let socket = directory.path().join("s");
-        let child = Command::new(program)
+        let child = Command::new(crate::build(victim))
             .env("PROFILE_RECORDER_SERVER_URL", format!("unix://{}", socket.display()))
             .env("PROFILE_RECORDER_ALLOC_INTERVAL", "1")
             .env("XDG_RUNTIME_DIR", directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
+            .unwrap_or_else(|error| panic!("cannot run {victim}: {error}"));
         Self { child, socket, _directory: directory }
     }
 

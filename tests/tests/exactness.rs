@@ -1,7 +1,7 @@
 //! Counts equal the truth: what an independent counter counts in the same run, and what a program is known to do.
 
 use profile_recorder_tests::counter::{self, Counts};
-use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
+use profile_recorder_tests::{build, output, pprof, programs, run, scratch, text};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -60,7 +60,7 @@ fn python_is_counted_to_the_unit() {
 
 #[test]
 fn a_threaded_rust_program_is_counted_to_the_unit() {
-    assert_equal(&[env!("CARGO_BIN_EXE_victim-threads")]);
+    assert_equal(&[build("victim-threads").to_str().unwrap()]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_stacks_of_a_profile_sum_to_the_exact_counts() {
     let library = counter::compile(directory.path());
     let victims = [
         vec![programs::python(), "-c".into(), "x=[str(i) for i in range(100000)]".into()],
-        vec![env!("CARGO_BIN_EXE_victim-threads").into()],
+        vec![build("victim-threads").to_str().unwrap().into()],
         vec![programs::compile_c("family", directory.path()).to_str().unwrap().into()],
     ];
     for (i, victim) in victims.iter().enumerate() {

@@ -9,7 +9,7 @@ const SNAPSHOTS: usize = 200;
 /// Each site allocates one size, so in every stack objects times that size are bytes, and what is in use is at least nothing.
 #[test]
 fn in_every_snapshot_objects_and_bytes_of_a_stack_agree() {
-    let mut carrier = Carrier::start(env!("CARGO_BIN_EXE_victim-sizes"));
+    let mut carrier = Carrier::start("victim-sizes");
     let mut ready = String::new();
     BufReader::new(carrier.child().stdout.take().expect("piped")).read_line(&mut ready).expect("text");
     let (mut stacks, mut wrong, mut allocated) = (0, Vec::new(), 0);

@@ -1,6 +1,6 @@
 //! What a program cannot notice: errno, cancellation, signals, the blocks of its heap, and how small a signal stack is.
 
-use profile_recorder_tests::{counter, folded, output, programs, run, scratch, text};
+use profile_recorder_tests::{build, counter, folded, output, programs, run, scratch, text};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -86,7 +86,7 @@ fn rusts_small_signal_stacks_are_large_enough() {
     for mode in ["cpu", "cpu,allocs"] {
         let profile = directory.path().join("p.folded");
         let arguments = ["record", "--quiet", "--hz", "2000", "--mode", mode, "-o", profile.to_str().unwrap(), "--"];
-        let recorded = output(run(&arguments).arg(env!("CARGO_BIN_EXE_victim-grows")));
+        let recorded = output(run(&arguments).arg(build("victim-grows")));
         assert!(recorded.status.success(), "mode {mode}: {:?} {}", recorded.status, text(&recorded.stderr));
         assert_eq!(text(&recorded.stdout), "true\n");
     }
