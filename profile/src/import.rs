@@ -59,6 +59,12 @@ impl Imported {
         sample.thread.map(|id| self.threads[id.index()])
     }
 
+    /// Whether two samples are one in the target, the other of a profile that is found by `others`.
+    pub(crate) fn is_same(&self, sample: &Sample, others: &Self, other: &Sample) -> bool {
+        (self.stack(sample), self.thread(sample)) == (others.stack(other), others.thread(other))
+            && sample.labels == other.labels
+    }
+
     pub(crate) fn event(&self, event: Event) -> Event {
         Event { stack: self.stacks[event.stack.index()], thread: self.threads[event.thread.index()], ..event }
     }
@@ -94,7 +100,6 @@ impl Target {
         let is_first = profile.stacks.is_empty() && profile.stacks.frames().is_empty();
         if is_first && mappings.iter().zip(0..).all(|(mapping, id)| mapping.0 == id) {
             profile.stacks = other.stacks.contents();
-            self.make_room(other.samples.len());
             return Imported { threads, stacks: (0..other.stacks.len() as u32).map(StackId).collect() };
         }
         let frames: Vec<_> = other
@@ -125,11 +130,10 @@ impl Target {
             stacks.push(here);
             guess = StackId(here.0 + 1);
         }
-        self.make_room(other.samples.len());
         Imported { threads, stacks }
     }
 
-    /// For the samples of the profile that is imported.
+    /// For samples of a profile that was imported.
     fn make_room(&mut self, samples: usize) {
         if self.profile.samples.is_empty() {
             self.profile.samples.reserve(samples);
@@ -138,34 +142,39 @@ impl Target {
         self.next = 0;
     }
 
-    /// Adds samples of the profile that `imported` came from, their values chosen and changed by `values`.
-    pub(crate) fn add<'a, V: Iterator<Item = i64>>(
+    /// Adds what `items` tell of samples of the profile that `imported` came from: of each the sample, and the values that are added.
+    pub(crate) fn add<'a, T, V: Iterator<Item = i64>>(
         &mut self,
         imported: &Imported,
-        samples: &'a [Sample],
-        values: impl Fn(&'a Sample) -> V,
+        items: &'a [T],
+        sample: impl Fn(&'a T) -> &'a Sample,
+        values: impl Fn(&'a T) -> V,
     ) {
         /// So many are looked for before any is added: each step waits for memory, and those of one kind wait together.
         const AT_ONCE: usize = 128;
+        self.make_room(items.len());
         let mut places = [0; AT_ONCE];
-        for some in samples.chunks(AT_ONCE) {
+        for some in items.chunks(AT_ONCE) {
             let mut known = self.profile.samples.len();
-            for (sample, place) in some.iter().zip(&mut places) {
-                *place = self.place(imported, sample, known);
+            for (item, place) in some.iter().zip(&mut places) {
+                *place = self.place(imported, sample(item), known);
                 known = known.max(*place + 1);
             }
-            for (sample, place) in some.iter().zip(places) {
+            for (item, place) in some.iter().zip(places) {
                 match self.profile.samples.get_mut(place) {
                     Some(existing) => {
-                        let sums = existing.values.iter_mut().zip(values(sample));
+                        let sums = existing.values.iter_mut().zip(values(item));
                         sums.for_each(|(sum, value)| *sum = sum.saturating_add(value));
                     }
-                    None => self.profile.samples.push(Sample {
-                        stack: imported.stack(sample),
-                        thread: imported.thread(sample),
-                        labels: sample.labels.clone(),
-                        values: values(sample).collect(),
-                    }),
+                    None => {
+                        let sample = sample(item);
+                        self.profile.samples.push(Sample {
+                            stack: imported.stack(sample),
+                            thread: imported.thread(sample),
+                            labels: sample.labels.clone(),
+                            values: values(item).collect(),
+                        });
+                    }
                 }
             }
         }

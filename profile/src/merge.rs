@@ -38,7 +38,8 @@ impl Profile {
                 .iter()
                 .filter_map(|kept| profile.sample_types.iter().position(|t| t == kept))
                 .collect();
-            target.add(&imported, &profile.samples, |sample| {
+            let sample = |sample| sample;
+            target.add(&imported, &profile.samples, sample, |sample| {
                 columns.iter().map(|i| sample.values.get(*i).copied().unwrap_or(0))
             });
             target.profile.events.extend(profile.events.iter().map(|event| imported.event(*event)));
