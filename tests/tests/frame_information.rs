@@ -252,11 +252,13 @@ fn assert_replaced_is_not_taken(build_id: &str) {
                 .iter()
                 .filter(|stack| own_frames(stack) > 0 && !stack.has("rename"))
                 .partition(|stack| stack.truncated().is_none());
-            // _start, main, a, b, c; of the time, also burn and step.
-            let (least, most) = if mode == "cpu" { (4, 7) } else { (5, 5) };
+            // _start, main, a, b, c; of the time, also burn and step. A tick can come before the next is called, most likely while the kernel brings in a page of it.
+            let (least, most) = if mode == "cpu" { (2, 7) } else { (5, 5) };
             for stack in &complete {
                 assert!((least..=most).contains(&own_frames(stack)), "{}", stacks::some([*stack]));
             }
+            let early: Vec<&Stack> = complete.iter().copied().filter(|stack| own_frames(stack) < 4).collect();
+            assert!(stacks::count(early.clone()) <= 1, "{}", stacks::some(early));
             // What is described in memory, or was read before, is walked as ever.
             if mode == "cpu" || described == PLAIN {
                 println!(
