@@ -43,8 +43,8 @@ struct Watched {
     record: RecordId,
     /// A record that was made for it because it was not registered: what was entered before it was keeps that one.
     made: Option<RecordId>,
-    /// The name in that record was asked for in this tick.
-    is_named: bool,
+    /// Looks at it while it was awake, counted up to two. It may be registered, and get its name, after those of a tick were asked for and before the first look.
+    looks: u8,
     /// Its state, which another thread may have since: see [`Watched::state`].
     known: Option<&'static ThreadState>,
     cpu_ns: u64,
@@ -249,6 +249,9 @@ impl Watch {
             }
             watched.asked_ns = now;
             watched.look(tid, now, with_running, entering);
+            if at_all {
+                watched.name(tid);
+            }
             watched.idle = watched.is_idle();
             Some(watched.idle)
         };
@@ -409,7 +412,7 @@ impl Watched {
         let made = if known.is_none() { thread::record_for(tid, &tasks::name(tid)) } else { None };
         let record = known.map(ThreadState::record_id).or(made).unwrap_or(RecordId::NONE);
         let new = Self::unknown(tid, now);
-        Self { cpu_ns: new.task.cpu_ns(), record, is_named: made.is_some(), made, known, ..new }
+        Self { cpu_ns: new.task.cpu_ns(), record, made, known, ..new }
     }
 
     fn unknown(tid: u32, since_ns: u64) -> Self {
@@ -417,7 +420,7 @@ impl Watched {
             task: Task::new(tid),
             record: RecordId::NONE,
             made: None,
-            is_named: false,
+            looks: 0,
             known: None,
             cpu_ns: 0,
             looked_ns: since_ns,
@@ -457,7 +460,15 @@ impl Watched {
     fn identify(&mut self, tid: u32, state: Option<&'static ThreadState>) {
         // It may have been registered since: both of its records are one thread's.
         self.record = state.map_or(self.record, ThreadState::record_id);
-        if let Some(made) = self.made.filter(|_| !std::mem::take(&mut self.is_named)) {
+        if self.looks != 0 {
+            self.name(tid);
+        }
+        self.looks = self.looks.saturating_add(1).min(2);
+    }
+
+    /// Notes the name that it has now.
+    fn name(&self, tid: u32) {
+        if let Some(made) = self.made {
             thread::rename_record(made, &tasks::name(tid));
         }
     }
@@ -469,7 +480,8 @@ impl Watched {
             return;
         }
         let ran = cpu_ns.saturating_sub(self.cpu_ns);
-        if ran == 0 && self.blocked.is_some() {
+        let is_identified = self.known.is_some() || self.looks == 2;
+        if ran == 0 && self.blocked.is_some() && is_identified {
             self.still = self.still.saturating_add(1);
             if self.still == STILL {
                 self.task.release(&mut entering.descriptors);
