@@ -7,7 +7,7 @@ use profile_recorder_benches::figures::is_quick;
 use profile_recorder_benches::programs::build;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// Workloads, with the number that they take.
 const WORKLOADS: [(&str, &str, &str); 15] = [
@@ -27,6 +27,29 @@ const WORKLOADS: [(&str, &str, &str); 15] = [
     ("G", "slower", "40"),
     ("H", "crowd", "100000000"),
 ];
+
+/// The one that runs beside others, too.
+const BESIDE_OTHERS: (&str, &str, &str) = ("I", "split", "50");
+
+/// Processes that want to run all the time, one more than there are processors, until dropped.
+struct Others(Vec<Child>);
+
+impl Others {
+    fn new() -> Self {
+        let processors = std::thread::available_parallelism().expect("a number").get();
+        let spins = |_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh runs");
+        Self((0..=processors).map(spins).collect())
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        for spins in &mut self.0 {
+            let _ = spins.kill();
+            let _ = spins.wait();
+        }
+    }
+}
 
 /// Nanoseconds by function or thread name; `-` is all.
 type Nanos = BTreeMap<String, f64>;
@@ -75,13 +98,15 @@ fn main() {
     println!(
         "Sum: per cent of the process's CPU time (the part of it that is [unsampled]). Shares: the most that a function's share differs, in points.
 Threads: the most that a thread differs from its own clock, in per cent of it, of those that used 4 ms and more.
-Wrong: stacks that do not begin where threads begin, or do not come to a function by its callers, of all different ones.\n"
+Wrong: stacks that do not begin where threads begin, or do not come to a function by its callers, of all different ones.
+I: the same as A, beside processes that work, one more than there are processors.\n"
     );
     println!("                             ours                                          pprof-rs");
     println!("     workload             Hz     sum  unsampled  shares threads     wrong     sum  shares threads");
     let rates: &[u32] = if quick { &[99] } else { &[99, 1000] };
     for hz in rates {
-        for (letter, name, number) in WORKLOADS {
+        for (letter, name, number) in WORKLOADS.into_iter().chain([BESIDE_OTHERS]) {
+            let others = (letter == BESIDE_OTHERS.0).then(Others::new);
             let several = |run: &dyn Fn() -> Run| {
                 let first = run();
                 // Of a share of a half, 200 samples tell no more than 3.5 points.
@@ -100,6 +125,7 @@ Wrong: stacks that do not begin where threads begin, or do not come to a functio
                 threads(&run),
                 format!("{}/{}", run.stacks[1], run.stacks[0])
             );
+            drop(others);
         }
     }
     println!(

@@ -1,10 +1,13 @@
 //! Workloads that are hard to sample, each of which notes how it spent its time by the kernel's clock of the thread, read around each piece of work.
+//!
+//! Not within a piece: where more threads want to run than there are processors, who asks for its own CPU time has the kernel look whether its turn is over. A thread that asks all the time is taken
+//! off its processor before each tick of the kernel, which finds another there, and CPU timers look at ticks: such a program measures itself.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io::Read;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Nanoseconds by what they were spent on.
@@ -25,15 +28,43 @@ fn cpu() -> u64 {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Works until the thread's clock says so. Inlined: the time is that of the function around it.
+/// How long something takes at its shortest, measured once.
+struct Pace(OnceLock<u64>);
+
+impl Pace {
+    const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// How often it has to be done to take so long.
+    fn times(&self, nanos: u64, mut once: impl FnMut()) -> u64 {
+        let least = self.0.get_or_init(|| {
+            let measured = |_| {
+                let begun = cpu();
+                once();
+                cpu() - begun
+            };
+            (0..50).map(measured).min().unwrap_or(0).max(1)
+        });
+        nanos.div_ceil(*least)
+    }
+}
+
+#[inline(always)]
+fn multiply() {
+    let mut x = 1_u64;
+    for _ in 0..10_000 {
+        x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+static MULTIPLICATION: Pace = Pace::new();
+
+/// Works for about so long. Inlined: the time is that of the function around it.
 #[inline(always)]
 fn spin(nanos: u64) {
-    let end = cpu() + nanos;
-    let mut x = 1_u64;
-    while cpu() < end {
-        for _ in 0..20_000 {
-            x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-        }
+    for _ in 0..MULTIPLICATION.times(nanos, || multiply()) {
+        multiply();
     }
 }
 
@@ -62,15 +93,15 @@ fn timed(sums: &mut [u64], index: usize, f: impl FnOnce()) {
     sums[index] += cpu() - begun;
 }
 
-/// 50, 30, 15 and 5 per cent in four functions, so many frames deep.
+/// 50, 30, 15 and 5 per cent in four functions, so many frames deep. Each is at work for several of the kernel's ticks, or asking for the time would matter.
 fn split(depth: u32) {
     let mut sums = [0; 4];
     deeper(depth, &mut || {
-        for _ in 0..40 {
-            timed(&mut sums, 0, || half(25_000_000));
-            timed(&mut sums, 1, || third(15_000_000));
-            timed(&mut sums, 2, || sixth(7_500_000));
-            timed(&mut sums, 3, || rest(2_500_000));
+        for _ in 0..10 {
+            timed(&mut sums, 0, || half(100_000_000));
+            timed(&mut sums, 1, || third(60_000_000));
+            timed(&mut sums, 2, || sixth(30_000_000));
+            timed(&mut sums, 3, || rest(10_000_000));
         }
     });
     for (name, nanos) in ["half", "third", "sixth", "rest"].into_iter().zip(sums) {
@@ -245,12 +276,7 @@ fn busy(rounds: u64) {
 fn calls() {
     let (mut sums, mut buffer) = ([0; 2], vec![0_u8; 64 << 10]);
     let mut zeros = std::fs::File::open("/dev/zero").unwrap();
-    let mut read = |zeros: &mut std::fs::File, nanos: u64| {
-        let end = cpu() + nanos;
-        while cpu() < end {
-            zeros.read_exact(&mut buffer).unwrap();
-        }
-    };
+    let mut read = || zeros.read_exact(&mut buffer).unwrap();
     let mut random = 1_u64;
     let mut piece = || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -258,7 +284,7 @@ fn calls() {
     };
     for _ in 0..100 {
         let (read_ns, asked_ns) = (piece(), piece());
-        timed(&mut sums, 0, || reads(&mut || read(&mut zeros, read_ns)));
+        timed(&mut sums, 0, || reads(read_ns, &mut read));
         timed(&mut sums, 1, || asks(asked_ns));
     }
     note("function", "reads", sums[0]);
@@ -266,19 +292,25 @@ fn calls() {
 }
 
 #[inline(never)]
-fn reads(f: &mut dyn FnMut()) {
-    f();
+fn reads(nanos: u64, read: &mut dyn FnMut()) {
+    static READ: Pace = Pace::new();
+    for _ in 0..READ.times(nanos, &mut *read) {
+        read();
+    }
     black_box(());
 }
 
 #[inline(never)]
 fn asks(nanos: u64) {
-    let end = cpu() + nanos;
-    while cpu() < end {
+    static QUESTIONS: Pace = Pace::new();
+    let ask = || {
         for _ in 0..20 {
             // SAFETY: no arguments.
             black_box(unsafe { libc::getppid() });
         }
+    };
+    for _ in 0..QUESTIONS.times(nanos, ask) {
+        ask();
     }
 }
 
