@@ -10,6 +10,8 @@ pub(crate) mod handler;
 #[cfg(feature = "server")]
 mod outside;
 #[cfg(feature = "server")]
+mod parts;
+#[cfg(feature = "server")]
 mod prologue;
 mod resume;
 pub(crate) mod spent;

@@ -15,6 +15,7 @@
 //! time for which it existed, however late the sampler comes, and one that no look found has its time without a stack.
 
 use super::ended::{End, Taker};
+use super::parts::Parts;
 use super::status::{Blocked, Descriptors, Status, Task};
 use super::{asking, handler, outside, tasks};
 use crate::own;
@@ -61,40 +62,6 @@ struct Watched {
     owed: Parts,
     /// Its end was told: the kernel may list it for a while.
     ended: bool,
-}
-
-/// Parts of elapsed time, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Parts {
-    on_cpu: u64,
-    runnable: u64,
-    off_cpu: u64,
-}
-
-impl Parts {
-    /// Divides what elapsed between two looks. `waited` is the time that the thread waited for a processor, if the kernel tells.
-    fn of(elapsed: u64, ran: u64, waited: Option<u64>, runs: bool, ran_before: bool) -> Self {
-        let on_cpu = ran.min(elapsed);
-        let left = elapsed - on_cpu;
-        let runnable = match waited {
-            // The kernel counts a wait when it is over: who runs, and has had no time at all, waits.
-            _ if runs && on_cpu == 0 => left,
-            Some(waited) => waited.min(left),
-            None if runs && ran_before => left,
-            None => 0,
-        };
-        Self { on_cpu, runnable, off_cpu: left - runnable }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.on_cpu += other.on_cpu;
-        self.runnable += other.runnable;
-        self.off_cpu += other.off_cpu;
-    }
-
-    fn take_running(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.on_cpu), std::mem::take(&mut self.runnable))
-    }
 }
 
 /// Clients that want to see running threads too, which takes signals.
@@ -181,13 +148,7 @@ impl Watch {
         capture::modules::prepare_for_handlers();
         handler::arm_wall(true);
         handler::expect_bare_signals(true);
-        let entering = Entering {
-            recording: Box::default(),
-            log: LogCursor::new(),
-            descriptors: Descriptors::new(),
-            now_ns: 0,
-            states: None,
-        };
+        let entering = Entering::new();
         let ends = Taker::new();
         let now = clock::monotonic_ns();
         let mut watch = Self {
@@ -364,6 +325,16 @@ fn states() -> HashMap<u32, &'static ThreadState> {
 }
 
 impl Entering {
+    fn new() -> Self {
+        Self {
+            recording: Box::default(),
+            log: LogCursor::new(),
+            descriptors: Descriptors::new(),
+            now_ns: 0,
+            states: None,
+        }
+    }
+
     /// The state of a thread, if it is registered.
     fn state(&mut self, tid: u32) -> Option<&'static ThreadState> {
         self.states.get_or_insert_with(states).get(&tid).copied()
@@ -581,20 +552,45 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
+
+    /// Whether a thread of this number is blocked in a call.
+    fn waits(tid: u32) -> bool {
+        matches!(Task::new(tid).status(&mut Descriptors::new()), Status::Blocked(at) if at.call.is_some())
+    }
 
     #[test]
-    fn elapsed_time_is_divided_without_a_rest() {
-        let parts = |on_cpu, runnable, off_cpu| Parts { on_cpu, runnable, off_cpu };
-        assert_eq!(Parts::of(100, 30, Some(20), true, true), parts(30, 20, 50));
-        assert_eq!(
-            Parts::of(100, 30, Some(90), true, true),
-            parts(30, 70, 0),
-            "clocks that are read one after the other"
-        );
-        assert_eq!(Parts::of(100, 130, Some(1), true, true), parts(100, 0, 0));
-        assert_eq!(Parts::of(100, 0, Some(0), true, false), parts(0, 100, 0), "it was woken, and waits");
-        assert_eq!(Parts::of(100, 0, Some(0), false, true), parts(0, 0, 100));
-        assert_eq!(Parts::of(100, 40, None, true, true), parts(40, 60, 0), "the kernel does not count waits");
-        assert_eq!(Parts::of(100, 40, None, true, false), parts(40, 0, 60), "and it was blocked before");
+    fn a_thread_that_is_registered_and_named_before_its_first_look_is_that_thread() {
+        assert!(crate::start::in_library(0));
+        let (tell, asked) = channel();
+        let (begin, begun) = channel::<()>();
+        let (end, ended) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send((capture::syscall::gettid(), RecordId::NONE)).unwrap();
+            begun.recv().unwrap();
+            let thread::Current::Known(state) = thread::current() else { panic!("it is registered") };
+            std::fs::write("/proc/thread-self/comm", "named-then").unwrap();
+            tell.send((capture::syscall::gettid(), state.record_id())).unwrap();
+            let _ = ended.recv();
+        });
+        let (tid, _) = asked.recv().unwrap();
+        let mut entering = Entering::new();
+        // A tick begins: the threads are listed, and those that are registered asked for.
+        entering.states = Some(HashMap::new());
+        let mut watched = Watched::new(tid, None, clock::monotonic_ns());
+        begin.send(()).unwrap();
+        let (_, record) = asked.recv().unwrap();
+        while !waits(tid) {
+            std::thread::yield_now();
+        }
+        watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+        // And the next.
+        entering.states = None;
+        watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+        assert_eq!(watched.record, record);
+        let name = thread::recorded_name(watched.made.unwrap());
+        assert!(name.starts_with(b"named-then\0"), "{name:?}");
+        drop(end);
+        thread.join().unwrap();
     }
 }
