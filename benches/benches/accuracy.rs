@@ -1,7 +1,7 @@
-//! How far profiles of CPU time are from the truth: `cargo bench -p profile-recorder-benches --bench accuracy [-- --quick]`
+//! How far profiles of CPU time are from the truth: `cargo bench -p profile-recorder-benches --bench accuracy [-- --quick] [WORKLOAD...]`
 //!
 //! Programs that are hard to sample say themselves how they spent their time (`tests/victims/time/work.rs`). They are recorded by `profrec record`, and the same workloads by pprof-rs in a program of
-//! their own (`benches/accuracy`, which cargo builds here). With `--quick`, ours alone, at one rate.
+//! their own (`benches/accuracy`, which cargo builds here). With `--quick`, ours alone, at one rate; with the name of a WORKLOAD, these alone.
 
 use profile_recorder_benches::figures::is_quick;
 use profile_recorder_benches::programs::build;
@@ -103,9 +103,13 @@ I: the same as A, beside processes that work, one more than there are processors
     );
     println!("                             ours                                          pprof-rs");
     println!("     workload             Hz     sum  unsampled  shares threads     wrong     sum  shares threads");
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
     let rates: &[u32] = if quick { &[99] } else { &[99, 1000] };
     for hz in rates {
-        for (letter, name, number) in WORKLOADS.into_iter().chain([BESIDE_OTHERS]) {
+        for (letter, name, number) in
+            WORKLOADS.into_iter().chain([BESIDE_OTHERS]).filter(|(_, name, _)| is_chosen(name))
+        {
             let others = (letter == BESIDE_OTHERS.0).then(Others::new);
             let several = |run: &dyn Fn() -> Run| {
                 let first = run();
@@ -127,6 +131,9 @@ I: the same as A, beside processes that work, one more than there are processors
             );
             drop(others);
         }
+    }
+    if !is_chosen("sleepers") {
+        return;
     }
     println!(
         "\nElapsed time of 66 threads, two of which work for a second and the others sleep a second and a half:\n"
