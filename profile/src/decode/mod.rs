@@ -5,6 +5,7 @@ pub mod collapsed;
 pub mod dhat;
 pub mod heaptrack;
 pub mod perf;
+mod pieces;
 pub mod pprof;
 pub mod raw;
 mod unpack;
@@ -55,7 +56,7 @@ impl Readable {
     /// The format that bytes which are not compressed are in, by what they begin with. Bytes that look like no other are taken for pprof if they
     /// are no text, else for collapsed stacks.
     pub fn of(bytes: &[u8]) -> Self {
-        let beginning = bytes.get(..4096).unwrap_or(bytes);
+        let beginning = bytes.get(..BEGINNING).unwrap_or(bytes);
         if bytes.starts_with(MAGIC) {
             Self::Raw
         } else if col::is_one(beginning) {
@@ -88,6 +89,9 @@ impl Readable {
     }
 }
 
+/// Bytes by which a format is told.
+const BEGINNING: usize = 4096;
+
 /// Whether the first entry of a text has frames below it, indented.
 fn perf_like(beginning: &[u8]) -> bool {
     let mut lines = beginning.split(|byte| *byte == b'\n').skip_while(|line| line.is_empty() || line.starts_with(b"#"));
@@ -101,6 +105,10 @@ fn perf_like(beginning: &[u8]) -> bool {
 ///
 /// The format is told by the contents. Collapsed stacks do not say what they count; they are taken for samples.
 pub fn read(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
+    if unpack::beginning(bytes).is_some_and(|beginning| Readable::of(&beginning) == Readable::Pprof) {
+        // It is not unpacked as a whole.
+        return pprof::decode(bytes, limits);
+    }
     let bytes = unpack(bytes, limits)?;
     Readable::of(&bytes).decode(&bytes, limits)
 }
@@ -143,6 +151,10 @@ impl DecodeError {
 
     fn corrupt(text: impl Into<String>) -> Self {
         Self { kind: DecodeErrorKind::Corrupt, text: text.into() }
+    }
+
+    fn damaged_gzip(error: std::io::Error) -> Self {
+        Self::corrupt(format!("damaged gzip data: {error}"))
     }
 
     fn too_large(limits: Limits) -> Self {

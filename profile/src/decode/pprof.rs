@@ -4,18 +4,20 @@
 //! pprof does not know a mapping's bias: that of a file linked at its own offsets is assumed, so addresses in the file may be off by a
 //! constant while those in the process are right. Locations without an address become named frames.
 
-use super::unpack::unpack;
+mod samples;
+
+use super::pieces::Pieces;
 use super::wire::{Field, field, number};
 use super::{DecodeError, Limits};
 use crate::proto::{self, Function, Line, Location};
 use crate::stacks::Lists;
 use crate::{
-    AddressKind, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks,
-    SymbolFrame, Symbols, Thread, ThreadId,
+    AddressKind, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, SampleType, SymbolFrame, Symbols,
+    Thread, ThreadId,
 };
 use prost::Message;
-use prost::encoding::encode_varint;
 use rustc_hash::FxHashMap;
+use samples::Samples;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Range;
@@ -29,37 +31,21 @@ const LABEL: u32 = 3;
 
 /// Reads a file: what was measured, and the names it carries.
 pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
-    let unpacked = unpack(bytes, limits)?;
-    let bytes = &*unpacked;
-    if bytes.len() > limits.bytes {
-        return Err(DecodeError::too_large(limits));
-    }
-    let (head, samples) = split(bytes).map_err(not_proto)?;
-    let head = proto::Profile::decode(&*head).map_err(not_proto)?;
-    let mut decoder = Decoder::new(&head, limits)?;
-    decoder.profile.samples.reserve_exact(samples.len());
-    for sample in samples {
-        decoder.sample(sample)?;
-    }
-    Ok(decoder.finish())
-}
-
-fn not_proto(error: prost::DecodeError) -> DecodeError {
-    DecodeError::corrupt(format!("not a pprof profile: {error}"))
-}
-
-/// Takes the samples out of the rest, so that they are decoded one after the other.
-fn split(bytes: &[u8]) -> Result<(Vec<u8>, Vec<&[u8]>), prost::DecodeError> {
-    let (mut head, mut samples) = (Vec::new(), Vec::new());
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let start = rest;
-        match field(&mut rest)? {
-            (SAMPLE, Field::Bytes(sample)) => samples.push(sample),
-            _ => head.extend_from_slice(&start[..start.len() - rest.len()]),
+    // Samples are taken one after the other, and the rest is decoded behind them.
+    let (mut head, mut samples) = (Vec::new(), Samples::new());
+    Pieces::of(bytes, limits)?.each(|number, field, whole| match (number, field) {
+        (SAMPLE, Field::Bytes(sample)) => samples.add(sample),
+        _ => {
+            head.extend_from_slice(whole);
+            Ok(())
         }
-    }
-    Ok((head, samples))
+    })?;
+    let head = proto::Profile::decode(&*head).map_err(not_proto)?;
+    Decoder::new(&head, limits)?.finish(samples)
+}
+
+pub(super) fn not_proto(error: prost::DecodeError) -> DecodeError {
+    DecodeError::corrupt(format!("not a pprof profile: {error}"))
 }
 
 /// What the labels of a sample are for, by the text of their keys.
@@ -122,6 +108,19 @@ struct ThreadLabels {
     pid: u32,
 }
 
+/// What the labels of a sample say: the thread, the others, and how many bytes these have.
+#[derive(Default)]
+struct Labels {
+    thread: Option<ThreadId>,
+    others: Vec<Label>,
+    bytes: usize,
+}
+
+fn take_on(left: &Cell<usize>, bytes: usize, limits: Limits) -> Result<(), DecodeError> {
+    left.set(left.get().checked_sub(bytes).ok_or_else(|| DecodeError::too_large(limits))?);
+    Ok(())
+}
+
 struct Decoder<'a> {
     head: &'a proto::Profile,
     profile: Profile,
@@ -134,15 +133,10 @@ struct Decoder<'a> {
     locations: Locations,
     /// Frames of all stacks, those of each root-most first, and which are whose.
     stacks: Lists,
-    /// The stack of a sample's locations as they are encoded; its number in `stacks`.
-    of_locations: FxHashMap<Cow<'a, [u8]>, StackId>,
-    /// Samples of one stack often stand together.
-    last_stack: (Cow<'a, [u8]>, StackId),
     /// What each string means as the key of a label.
     keys: Vec<Key>,
     threads: FxHashMap<Thread, ThreadId>,
     of_labels: FxHashMap<ThreadLabels, ThreadId>,
-    last_thread: (ThreadLabels, Option<ThreadId>),
     is_memory: bool,
     limits: Limits,
     /// Bytes that may still be taken on: a few bytes of a file can name a long text, or a location of many frames, again and again.
@@ -165,14 +159,10 @@ impl<'a> Decoder<'a> {
             shared: FxHashMap::default(),
             frames: Vec::new(),
             locations: Locations::new(head.location.len()),
-            // Of no frames.
-            stacks: Lists { ends: vec![0], ..Lists::default() },
-            of_locations: FxHashMap::default(),
-            last_stack: (Cow::Borrowed(&[]), Stacks::ROOT),
+            stacks: Lists::default(),
             keys: head.string_table.iter().map(|text| Key::of(text)).collect(),
             threads: FxHashMap::default(),
             of_labels: FxHashMap::default(),
-            last_thread: (ThreadLabels::default(), None),
             is_memory: false,
             limits,
             left: Cell::new(limits.bytes),
@@ -209,9 +199,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn take_on(&self, bytes: usize) -> Result<(), DecodeError> {
-        let left = self.left.get().checked_sub(bytes).ok_or_else(|| DecodeError::too_large(self.limits))?;
-        self.left.set(left);
-        Ok(())
+        take_on(&self.left, bytes, self.limits)
     }
 
     fn value_type(&self, of: proto::ValueType) -> Result<SampleType, DecodeError> {
@@ -307,58 +295,8 @@ impl<'a> Decoder<'a> {
         Ok(text)
     }
 
-    fn sample(&mut self, mut rest: &'a [u8]) -> Result<(), DecodeError> {
-        let columns = self.profile.sample_types.len();
-        let mut locations: Cow<'a, [u8]> = Cow::Borrowed(&[]);
-        let mut values = Vec::with_capacity(columns);
-        let (mut labels, mut thread) = (Vec::new(), ThreadLabels::default());
-        while !rest.is_empty() {
-            match field(&mut rest).map_err(not_proto)? {
-                (LOCATION, Field::Bytes(packed)) if locations.is_empty() => locations = Cow::Borrowed(packed),
-                (LOCATION, Field::Bytes(packed)) => locations.to_mut().extend_from_slice(packed),
-                (LOCATION, Field::Number(id)) => encode_varint(id, locations.to_mut()),
-                (VALUE, Field::Number(value)) => values.push(value as i64),
-                (VALUE, Field::Bytes(mut packed)) => {
-                    while !packed.is_empty() {
-                        values.push(number(&mut packed).map_err(not_proto)? as i64);
-                    }
-                }
-                (LABEL, Field::Bytes(label)) => self.label(label, &mut labels, &mut thread)?,
-                (LOCATION | VALUE | LABEL, _) => {
-                    return Err(DecodeError::corrupt("not a pprof profile: a field of a sample is of another type"));
-                }
-                _ => {}
-            }
-        }
-        if values.len() != columns {
-            return Err(DecodeError::corrupt(format!(
-                "a sample has {} values for {columns} sample types",
-                values.len()
-            )));
-        }
-        let stack = self.stack(locations)?;
-        let thread = self.thread(thread)?;
-        self.profile.samples.push(Sample { stack, thread, labels, values });
-        Ok(())
-    }
-
-    fn stack(&mut self, locations: Cow<'a, [u8]>) -> Result<StackId, DecodeError> {
-        if locations == self.last_stack.0 {
-            return Ok(self.last_stack.1);
-        }
-        let stack = match self.of_locations.get(&*locations) {
-            Some(known) => *known,
-            None => {
-                let stack = self.new_stack(&locations)?;
-                self.of_locations.insert(locations.clone(), stack);
-                stack
-            }
-        };
-        self.last_stack = (locations, stack);
-        Ok(stack)
-    }
-
-    fn new_stack(&mut self, mut locations: &[u8]) -> Result<StackId, DecodeError> {
+    /// Adds the stack of these locations.
+    fn stack(&mut self, mut locations: &[u8]) -> Result<(), DecodeError> {
         let from = self.stacks.frames.len();
         while !locations.is_empty() {
             let id = number(&mut locations).map_err(not_proto)?;
@@ -371,19 +309,50 @@ impl<'a> Decoder<'a> {
         // A file has them leaf first.
         self.stacks.frames[from..].reverse();
         self.stacks.ends.push(self.stacks.frames.len());
-        Ok(StackId(self.stacks.ends.len() as u32 - 1))
+        Ok(())
     }
 
-    /// The profile, with its stacks for their numbers.
-    fn finish(self) -> (Profile, Symbols) {
-        let (mut profile, frames) = (self.profile, self.stacks);
-        let ids = profile.stacks.fill(&frames);
-        profile.samples.iter_mut().for_each(|sample| sample.stack = ids[sample.stack.index()]);
-        (profile, self.symbols)
+    /// The profile, with what the numbers in the samples stand for.
+    fn finish(mut self, found: Samples) -> Result<(Profile, Symbols), DecodeError> {
+        for locations in found.locations.in_order() {
+            self.stack(&locations)?;
+        }
+        let labels: Result<Vec<_>, _> = found.labels.in_order().iter().map(|fields| self.labels(fields)).collect();
+        let (labels, columns) = (labels?, self.profile.sample_types.len());
+        let stacks = self.profile.stacks.fill(&self.stacks);
+        self.profile.samples = found.all;
+        for sample in &mut self.profile.samples {
+            let values = sample.values.len();
+            if values != columns {
+                return Err(DecodeError::corrupt(format!("a sample has {values} values for {columns} sample types")));
+            }
+            sample.stack = stacks[sample.stack.index()];
+            if let Some(number) = sample.thread {
+                let Labels { thread, others, bytes } = &labels[number.index()];
+                sample.thread = *thread;
+                if !others.is_empty() {
+                    take_on(&self.left, *bytes, self.limits)?;
+                    sample.labels.clone_from(others);
+                }
+            }
+        }
+        Ok((self.profile, self.symbols))
+    }
+
+    /// What the labels of a sample say.
+    fn labels(&mut self, mut fields: &[u8]) -> Result<Labels, DecodeError> {
+        let (mut labels, mut thread) = (Labels::default(), ThreadLabels::default());
+        while !fields.is_empty() {
+            if let (_, Field::Bytes(label)) = field(&mut fields).map_err(not_proto)? {
+                self.label(label, &mut labels, &mut thread)?;
+            }
+        }
+        labels.thread = self.thread(thread)?;
+        Ok(labels)
     }
 
     /// Takes a label as a part of the thread's, or among the others.
-    fn label(&self, mut rest: &[u8], kept: &mut Vec<Label>, thread: &mut ThreadLabels) -> Result<(), DecodeError> {
+    fn label(&self, mut rest: &[u8], labels: &mut Labels, thread: &mut ThreadLabels) -> Result<(), DecodeError> {
         let mut label = proto::Label::default();
         while !rest.is_empty() {
             let (tag, field) = field(&mut rest).map_err(not_proto)?;
@@ -407,29 +376,32 @@ impl<'a> Decoder<'a> {
             (Some(Key::Tid), Some(tid)) => thread.tid = tid,
             (Some(Key::Pid), Some(pid)) => thread.pid = pid,
             (Some(Key::Bytes), _) if text.is_empty() && self.is_memory => {}
-            _ => kept.push(self.other_label(label)?),
+            _ => {
+                let (other, bytes) = self.other_label(label)?;
+                labels.others.push(other);
+                labels.bytes += bytes;
+            }
         }
         // Also of labels that are not kept.
         self.string(label.num_unit).map(drop)
     }
 
-    fn other_label(&self, label: proto::Label) -> Result<Label, DecodeError> {
-        let key = self.text(label.key)?;
-        let (text, unit) = (self.text(label.str)?, self.text(label.num_unit)?);
-        Ok(if text.is_empty() {
+    /// A label, and how many bytes its texts have.
+    fn other_label(&self, label: proto::Label) -> Result<(Label, usize), DecodeError> {
+        let (key, text, unit) = (self.string(label.key)?, self.string(label.str)?, self.string(label.num_unit)?);
+        let bytes = key.len() + text.len() + unit.len();
+        let label = if text.is_empty() {
             let unit = (!unit.is_empty()).then(|| unit.to_owned());
             Label { key: Cow::Owned(key.to_owned()), value: LabelValue::Number { value: label.num, unit } }
         } else {
             Label::text(key.to_owned(), text)
-        })
+        };
+        Ok((label, bytes))
     }
 
     fn thread(&mut self, labels: ThreadLabels) -> Result<Option<ThreadId>, DecodeError> {
         if labels == ThreadLabels::default() {
             return Ok(None);
-        }
-        if labels == self.last_thread.0 {
-            return Ok(self.last_thread.1);
         }
         let id = match self.of_labels.get(&labels) {
             Some(known) => *known,
@@ -452,7 +424,6 @@ impl<'a> Decoder<'a> {
                 id
             }
         };
-        self.last_thread = (labels, Some(id));
         Ok(Some(id))
     }
 }

@@ -5,7 +5,7 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::borrow::Cow;
-use std::io::Read;
+use std::io::{Cursor, Read};
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -27,6 +27,25 @@ pub(super) fn unpack(bytes: &[u8], limits: Limits) -> Result<Cow<'_, [u8]>, Deco
     if unpacked.len() > limits.bytes { Err(DecodeError::too_large(limits)) } else { Ok(Cow::Owned(unpacked)) }
 }
 
+/// The same for whoever takes them piece by piece. It passes on one byte more than is allowed at most.
+pub(super) fn reader(bytes: &[u8], limits: Limits) -> Result<Box<dyn Read + '_>, DecodeError> {
+    if bytes.starts_with(&GZIP) {
+        return Ok(Box::new(MultiGzDecoder::new(bytes).take(most(limits))));
+    }
+    match unpack(bytes, limits)? {
+        Cow::Borrowed(bytes) if bytes.len() > limits.bytes => Err(DecodeError::too_large(limits)),
+        Cow::Borrowed(bytes) => Ok(Box::new(bytes)),
+        Cow::Owned(unpacked) => Ok(Box::new(Cursor::new(unpacked))),
+    }
+}
+
+/// The first bytes of a file, if it is gzipped and not damaged there.
+pub(super) fn beginning(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut beginning = Vec::new();
+    let mut unpacked = bytes.starts_with(&GZIP).then(|| MultiGzDecoder::new(bytes))?.take(super::BEGINNING as u64);
+    unpacked.read_to_end(&mut beginning).is_ok().then_some(beginning)
+}
+
 /// One byte more than is allowed tells that there is more.
 fn most(limits: Limits) -> u64 {
     (limits.bytes as u64).saturating_add(1)
@@ -36,10 +55,7 @@ fn gunzip(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, DecodeError> {
     // The last four bytes are how long the last member is, mostly the only one. The hint is worth following: a vector that grows copies all that it has.
     let stated = bytes.last_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     let mut unpacked = Vec::with_capacity(stated.min(limits.bytes).min(bytes.len().saturating_mul(MOST_OF_ONE)) + 1);
-    MultiGzDecoder::new(bytes)
-        .take(most(limits))
-        .read_to_end(&mut unpacked)
-        .map_err(|error| DecodeError::corrupt(format!("damaged gzip data: {error}")))?;
+    MultiGzDecoder::new(bytes).take(most(limits)).read_to_end(&mut unpacked).map_err(DecodeError::damaged_gzip)?;
     Ok(unpacked)
 }
 
