@@ -63,7 +63,7 @@ static MULTIPLICATION: Pace = Pace::new();
 /// Works for about so long. Inlined: the time is that of the function around it.
 #[inline(always)]
 fn spin(nanos: u64) {
-    for _ in 0..MULTIPLICATION.times(nanos, || multiply()) {
+    for _ in 0..MULTIPLICATION.times(nanos, multiply) {
         multiply();
     }
 }
