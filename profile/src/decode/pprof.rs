@@ -331,6 +331,7 @@ impl<'a> Decoder<'a> {
                 let Labels { thread, others, bytes } = &labels[number.index()];
                 sample.thread = *thread;
                 if !others.is_empty() {
+                    // Each sample has a copy.
                     take_on(&self.left, *bytes, self.limits)?;
                     sample.labels.clone_from(others);
                 }
@@ -388,7 +389,7 @@ impl<'a> Decoder<'a> {
 
     /// A label, and how many bytes its texts have.
     fn other_label(&self, label: proto::Label) -> Result<(Label, usize), DecodeError> {
-        let (key, text, unit) = (self.string(label.key)?, self.string(label.str)?, self.string(label.num_unit)?);
+        let (key, text, unit) = (self.text(label.key)?, self.text(label.str)?, self.text(label.num_unit)?);
         let bytes = key.len() + text.len() + unit.len();
         let label = if text.is_empty() {
             let unit = (!unit.is_empty()).then(|| unit.to_owned());
