@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::probed::Probed;
-use crate::{maps, syscall, tls};
+use crate::{maps, syscall};
 use unwind::kept::Words;
 use unwind::{Memory, Slot};
 
@@ -44,8 +44,10 @@ impl Bounds {
             false
         });
         // Adjacent mappings are listed as one: the thread control block marks the top of a stack that glibc made.
-        let top = tls::thread_pointer();
-        if bounds.contains(top) && top > sp {
+        if let Ok(top) = syscall::thread_pointer()
+            && bounds.contains(top)
+            && top > sp
+        {
             bounds.high = top;
         }
         bounds

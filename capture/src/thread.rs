@@ -5,33 +5,31 @@
 //!
 //! # Ownership    A state belongs to the thread whose word (`tls`) points to it. `hook` is used under the [`Inside`] guard, `handler` in the tick
 //! handler (whose signal is masked there).
-//! # Orderings    Take a state: `status` compare-exchange (Acquire). Retire it: `status.store(Release)`.
+//! # Orderings    As `states` and `numbered` say.
 #![allow(unsafe_code)]
 
+mod guests;
 mod inside;
 mod names;
+mod numbered;
 mod recording;
+mod states;
 
 use crate::kept::Kept;
 use crate::labels;
 use crate::probed::Probed;
-use crate::region::{self, LogCursor, SharedCursor};
+use crate::region;
 use crate::stack::Bounds;
-use crate::syscall::{self, map, mm};
+use crate::syscall;
 use crate::tls;
-use crate::tree::Tree;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use layout::{ChunkKind, Function, Lost, RecordId, Thread};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use layout::{Function, RecordId, Thread};
 
+pub use guests::{retire_ended_guests, retire_guest};
 pub use inside::Inside;
 pub use names::{note_names, recorded_name, rename_record};
 pub use recording::{MAX_FRAMES, Recording};
-
-/// Threads alive at a time.
-const MAX_THREADS: usize = 8192;
-/// Threads that get a record of their own; later ones take over the record of an ended thread of the same name.
-const OWN_RECORDS: u32 = 1024;
 
 /// Bytes of stack that a walk in a hook may take, and some more: other compilers' settings make it take more than the preload library's. Without optimisation it takes several times as much.
 const ROOM_TO_WALK: u64 = if cfg!(debug_assertions) { 56 << 10 } else { 7 << 10 };
@@ -48,10 +46,6 @@ const FREE: u32 = 0;
 const LIVE: u32 = 1;
 const RETIRED: u32 = 2;
 
-static STATES: AtomicPtr<AtomicPtr<ThreadState>> = AtomicPtr::new(core::ptr::null_mut());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static RECORDS: SharedCursor = SharedCursor::new();
-static RECORD_COUNT: AtomicU32 = AtomicU32::new(0);
 /// Function called for each newly registered thread, to set its exit hook.
 static ON_REGISTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -66,6 +60,7 @@ pub struct ThreadState {
     status: AtomicU32,
     inside: AtomicU32,
     tid: AtomicU32,
+    is_guest: AtomicBool,
     stack_low: AtomicU64,
     stack_high: AtomicU64,
     /// Lowest page that was found readable where the thread needed room on another stack.
@@ -170,8 +165,18 @@ pub fn current() -> Current {
     current_slow(word)
 }
 
-/// The same as a handler sees it. In a child that no fork handler announced it is unregistered there: a handler cannot open a store, the next allocation does.
+/// The same as a handler sees it, or a thread that has all signals blocked. In a child that no fork handler announced it is unregistered there: a handler cannot open a store, the next
+/// allocation does.
 pub fn current_in_handler() -> Current {
+    let tid = syscall::gettid();
+    if let Some(state) = numbered::find(tid) {
+        return Current::Known(state);
+    }
+    // A filter may keep the kernel from telling the number: then storage is all there is.
+    let is_known = i32::try_from(tid).is_ok();
+    if is_known && !guests::has_own_storage(tid) {
+        return guests::registered(tid);
+    }
     match tls::get() {
         0 => registered(),
         IGNORED => Current::Ignored,
@@ -179,7 +184,12 @@ pub fn current_in_handler() -> Current {
         word => {
             // SAFETY: such a word is the address of a state, which is never unmapped.
             let state = unsafe { &*(word as *const ThreadState) };
-            if state.record.load(Ordering::Relaxed).is_null() { Current::Unregistered } else { Current::Known(state) }
+            match state.thread_record() {
+                None => Current::Unregistered,
+                Some(_) if !is_known || state.tid() == tid => Current::Known(state),
+                // A guest allocated here before.
+                Some(_) => guests::registered(tid),
+            }
         }
     }
 }
@@ -206,15 +216,18 @@ fn current_slow(word: usize) -> Current {
 
 /// Whether the stack that the calling thread runs on has at least so many bytes left. Registers nothing.
 pub fn has_room(bytes: u64) -> bool {
+    let word = tls::get();
+    // SAFETY: such a word is the address of a state, which is never unmapped.
+    let state = (word > UNREGISTERED).then(|| unsafe { &*(word as *const ThreadState) });
+    has_room_on(state.map_or(Bounds::default(), ThreadState::stack), bytes)
+}
+
+/// The same, where `stack` is the thread's; it may run on another.
+pub fn has_room_on(stack: Bounds, bytes: u64) -> bool {
     let here = 0_u8;
     let here = &raw const here as u64;
-    let word = tls::get();
-    if word > UNREGISTERED {
-        // SAFETY: such a word is the address of a state, which is never unmapped.
-        let stack = unsafe { &*(word as *const ThreadState) }.stack();
-        if stack.contains(here) {
-            return here - stack.low >= bytes;
-        }
+    if stack.contains(here) {
+        return here - stack.low >= bytes;
     }
     // A stack that is not known ends where nothing can be read.
     (0..bytes).step_by(4096).chain([bytes]).all(|below| Probed::new().is_readable(here.wrapping_sub(below), 1))
@@ -260,154 +273,21 @@ fn register() -> Option<&'static ThreadState> {
         tls::set(IGNORED);
         return None;
     }
-    let state = take_state(&name)?;
-    state.tid.store(syscall::gettid(), Ordering::Relaxed);
-    state.stack_low.store(0, Ordering::Relaxed);
-    state.stack_high.store(0, Ordering::Relaxed);
-    state.room_from.store(0, Ordering::Relaxed);
-    state.inside.store(0, Ordering::Relaxed);
-    let seed = (state as *const ThreadState as u64) ^ u64::from(syscall::gettid()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let now = crate::clock::monotonic_ns();
-    state.registered_ns.store(now, Ordering::Relaxed);
-    state.random.store(seed ^ now | 1, Ordering::Relaxed);
-    state.interval.store(0, Ordering::Relaxed);
-    state.armed.store(0, Ordering::Relaxed);
-    state.last_address.store(1, Ordering::Relaxed);
-    state.sampled_cpu_ns.store(0, Ordering::Relaxed);
-    state.session.store(0, Ordering::Relaxed);
-    state.pending_wall_ns.store(0, Ordering::Relaxed);
-    state.pending_runnable_ns.store(0, Ordering::Relaxed);
-    state.asked_cpu.store(0, Ordering::Relaxed);
-    state.last_node.store(0, Ordering::Relaxed);
-    state.timer.store(0, Ordering::Relaxed);
-    state.labels.store(0, Ordering::Relaxed);
-    state.marks.store(core::ptr::null_mut(), Ordering::Relaxed);
+    let tid = syscall::gettid();
+    guests::replaced(tid);
+    let state = ThreadState::begin(&name, tid, false)?;
     tls::set(state as *const ThreadState as usize);
+    announce(state);
+    Some(state)
+}
+
+/// Has a newly registered thread's end told, and whatever else is to be done on it.
+fn announce(state: &'static ThreadState) {
     let function = ON_REGISTER.load(Ordering::Acquire);
     if !function.is_null() {
         // SAFETY: `set_on_register` stored a function of this type.
         unsafe { core::mem::transmute::<*mut (), fn(&'static ThreadState)>(function)(state) };
     }
-    Some(state)
-}
-
-fn states() -> &'static [AtomicPtr<ThreadState>] {
-    let base = STATES.load(Ordering::Acquire);
-    if base.is_null() {
-        return &[];
-    }
-    // SAFETY: the array has MAX_THREADS zeroed pointers and is never unmapped.
-    unsafe { core::slice::from_raw_parts(base, COUNT.load(Ordering::Acquire).min(MAX_THREADS)) }
-}
-
-fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
-    let own_record = RECORD_COUNT.load(Ordering::Relaxed) < OWN_RECORDS;
-    let mut candidate = None;
-    for slot in states() {
-        // SAFETY: published states are never unmapped.
-        let Some(state) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else { continue };
-        let status = state.status.load(Ordering::Relaxed);
-        if status == LIVE {
-            continue;
-        }
-        let adopt = status == RETIRED && !own_record && has_name(state, name);
-        if adopt && state.status.compare_exchange(RETIRED, LIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            let record = state.record.load(Ordering::Relaxed);
-            // SAFETY: a retired state keeps its record.
-            if let Some(record) = unsafe { record.as_ref() } {
-                record.tid.store(0, Ordering::Relaxed);
-                record.alive.store(1, Ordering::Relaxed);
-                region::add_own_u32(&record.adopted, 1);
-                return Some(state);
-            }
-        }
-        candidate = candidate.or(Some((state, status)));
-    }
-    let state = match candidate {
-        Some((state, status))
-            if state.status.compare_exchange(status, LIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() =>
-        {
-            for recording in [&state.hook, &state.handler] {
-                // SAFETY: the state was taken by this thread, so both cells are its own. A free state was wiped by a fork; a retired one still
-                // has the index of its tree.
-                unsafe {
-                    let tree = &raw mut (*recording.get()).tree;
-                    if status == RETIRED {
-                        core::ptr::drop_in_place(tree);
-                    }
-                    core::ptr::write(tree, Tree::new());
-                    (*recording.get()).log = LogCursor::new();
-                }
-            }
-            // SAFETY: as above.
-            unsafe {
-                (*state.kept.get()).clear();
-                (*state.handler_kept.get()).clear();
-            }
-            state
-        }
-        _ => new_state()?,
-    };
-    let Some(id) = new_record(name) else {
-        state.status.store(FREE, Ordering::Release);
-        region::lose(Lost::NoThread, 1, 0);
-        return None;
-    };
-    state.record_id.store(id.0, Ordering::Relaxed);
-    // SAFETY: just allocated for a thread.
-    state.record.store(core::ptr::from_ref(unsafe { region::record::<Thread>(id) }).cast_mut(), Ordering::Release);
-    Some(state)
-}
-
-fn has_name(state: &ThreadState, name: &[u8; 16]) -> bool {
-    // SAFETY: a state's record lies in the store, which stays mapped.
-    let Some(record) = (unsafe { state.record.load(Ordering::Relaxed).as_ref() }) else { return false };
-    let mut words = name.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_ne_bytes));
-    record.name.iter().all(|word| Some(word.load(Ordering::Relaxed)) == words.next())
-}
-
-fn new_record(name: &[u8; 16]) -> Option<RecordId> {
-    let id = RECORDS.allocate(ChunkKind::Threads, size_of::<Thread>())?;
-    RECORD_COUNT.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: just allocated for a thread.
-    let record: &Thread = unsafe { region::record(id) };
-    record.tid.store(syscall::gettid(), Ordering::Relaxed);
-    region::store_bytes(&record.name, name);
-    record.alive.store(1, Ordering::Relaxed);
-    record.used.store(1, Ordering::Release);
-    Some(id)
-}
-
-fn new_state() -> Option<&'static ThreadState> {
-    let mut base = STATES.load(Ordering::Acquire);
-    if base.is_null() {
-        let new = map(MAX_THREADS * size_of::<*mut ()>(), mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
-        // Two threads may come here at once: the loser's array stays behind, a few untouched pages of address space.
-        let _ = STATES.compare_exchange(core::ptr::null_mut(), new.cast(), Ordering::AcqRel, Ordering::Acquire);
-        base = STATES.load(Ordering::Acquire);
-    }
-    let length = size_of::<ThreadState>().next_multiple_of(4096);
-    let memory = map(length, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
-    // Without this advice (kernels before 4.14) the fork handler alone tells a child.
-    // SAFETY: freshly mapped, nothing in it is needed by a child.
-    let _ = unsafe { syscall::advise(memory, length, mm::WIPE_ON_FORK) };
-    // SAFETY: zeroed memory is a valid state: null pointers, zero counters, empty trees (`Option<Mapping>` of a null address is `None`).
-    let state = unsafe {
-        let state = memory.cast::<ThreadState>();
-        core::ptr::write(&raw mut (*(*state).hook.get()).tree, Tree::new());
-        core::ptr::write(&raw mut (*(*state).handler.get()).tree, Tree::new());
-        &*state
-    };
-    state.status.store(LIVE, Ordering::Relaxed);
-    let index = COUNT.fetch_add(1, Ordering::AcqRel);
-    if index >= MAX_THREADS {
-        COUNT.fetch_sub(1, Ordering::AcqRel);
-        region::lose(Lost::NoThread, 1, 0);
-        return None;
-    }
-    // SAFETY: below the array's length.
-    unsafe { (*base.add(index)).store(memory.cast(), Ordering::Release) };
-    Some(state)
 }
 
 /// The calling thread ends: its record stays, its state can be taken by another thread.
@@ -417,25 +297,14 @@ pub fn retire_current() {
         tls::set(UNREGISTERED);
         // SAFETY: such a word is the address of a state, which is never unmapped.
         let state = unsafe { &*(word as *const ThreadState) };
-        if let Some(record) = state.thread_record() {
-            region::store_bytes(&record.name, &syscall::thread_name());
-            record.alive.store(0, Ordering::Relaxed);
-            state.status.store(RETIRED, Ordering::Release);
-        }
+        state.rename(&syscall::thread_name());
+        states::retire(state);
     }
 }
 
 /// In a child after fork: no thread is registered, not even this one.
 pub fn reset_all() {
-    for slot in states() {
-        // SAFETY: published states are never unmapped; their threads do not exist here.
-        if let Some(state) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
-            state.record.store(core::ptr::null_mut(), Ordering::Relaxed);
-            state.status.store(FREE, Ordering::Relaxed);
-        }
-    }
-    RECORDS.reset();
-    RECORD_COUNT.store(0, Ordering::Relaxed);
+    states::reset();
     labels::forget();
     if tls::get() != IGNORED {
         tls::set(0);
@@ -448,7 +317,7 @@ pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
     for (to, from) in padded.iter_mut().zip(name) {
         *to = *from;
     }
-    let id = new_record(&padded)?;
+    let id = states::new_record(&padded)?;
     // SAFETY: just allocated for a thread.
     unsafe { region::record::<Thread>(id) }.tid.store(tid, Ordering::Relaxed);
     Some(id)
@@ -456,7 +325,7 @@ pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
 
 /// Calls `visit` for every registered thread that has not ended.
 pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
-    for slot in states() {
+    for slot in states::states() {
         // SAFETY: published states are never unmapped.
         if let Some(state) = unsafe { slot.load(Ordering::Acquire).as_ref() }
             && state.status.load(Ordering::Acquire) == LIVE
@@ -468,6 +337,41 @@ pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
 }
 
 impl ThreadState {
+    /// Takes a state for the calling thread. `None` without room for another.
+    fn begin(name: &[u8; 16], tid: u32, is_guest: bool) -> Option<&'static Self> {
+        let state = states::take_state(name)?;
+        state.is_guest.store(is_guest, Ordering::Relaxed);
+        state.stack_low.store(0, Ordering::Relaxed);
+        state.stack_high.store(0, Ordering::Relaxed);
+        state.room_from.store(0, Ordering::Relaxed);
+        state.inside.store(0, Ordering::Relaxed);
+        let seed = (state as *const Self as u64) ^ u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let now = crate::clock::monotonic_ns();
+        state.registered_ns.store(now, Ordering::Relaxed);
+        state.random.store(seed ^ now | 1, Ordering::Relaxed);
+        state.interval.store(0, Ordering::Relaxed);
+        state.armed.store(0, Ordering::Relaxed);
+        state.last_address.store(1, Ordering::Relaxed);
+        state.sampled_cpu_ns.store(0, Ordering::Relaxed);
+        state.session.store(0, Ordering::Relaxed);
+        state.pending_wall_ns.store(0, Ordering::Relaxed);
+        state.pending_runnable_ns.store(0, Ordering::Relaxed);
+        state.asked_cpu.store(0, Ordering::Relaxed);
+        state.last_node.store(0, Ordering::Relaxed);
+        state.timer.store(0, Ordering::Relaxed);
+        state.labels.store(0, Ordering::Relaxed);
+        state.marks.store(core::ptr::null_mut(), Ordering::Relaxed);
+        // From here on its handler finds it.
+        state.tid.store(tid, Ordering::Release);
+        numbered::note(state);
+        Some(state)
+    }
+
+    /// Whether the thread has no storage of its own: its end is not told.
+    pub fn is_guest(&self) -> bool {
+        self.is_guest.load(Ordering::Relaxed)
+    }
+
     /// Kernel thread id.
     pub fn tid(&self) -> u32 {
         self.tid.load(Ordering::Relaxed)

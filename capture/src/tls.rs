@@ -48,14 +48,3 @@ pub fn set(value: usize) {
         );
     }
 }
-
-/// The thread pointer: the address of the thread control block, which glibc places at the top of every stack that it makes.
-#[inline]
-pub fn thread_pointer() -> u64 {
-    let value: u64;
-    // SAFETY: the first word of the block is its own address (x86-64 psABI, TLS variant II).
-    unsafe {
-        asm!("mov {value}, qword ptr fs:[0]", value = out(reg) value, options(nostack, preserves_flags, readonly));
-    }
-    value
-}

@@ -107,6 +107,7 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     result as c_int
 }
 
+mod clone;
 mod counted;
 mod doors;
 mod execute;
@@ -115,6 +116,7 @@ mod label;
 mod mask;
 mod signal;
 mod thread;
+pub use clone::clone;
 pub use counted::{calloc, free, malloc};
 pub use execute::{execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve};
 pub use filter::{prctl, syscall};

@@ -3,7 +3,7 @@
 //! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
 
 use crate::labels::outside;
-use crate::sampler::{asking, handler, timers};
+use crate::sampler::{asking, guests, handler, timers};
 use crate::start::{self, Directory, OWN_HEAP, Plan};
 use capture::region::Purpose;
 use capture::syscall::filter;
@@ -181,6 +181,20 @@ pub fn thread_starts() {
         let _ = thread::current();
         #[cfg(feature = "server")]
         crate::resident::thread_starts();
+    }
+}
+
+/// The calling thread begins: `clone` just started it. Its thread-local storage may be its creator's.
+pub fn clone_starts() {
+    if RECORDED.load(Ordering::Relaxed) {
+        guests::begins();
+    }
+}
+
+/// The calling thread, which `clone` started, ends.
+pub fn clone_ends() {
+    if RECORDED.load(Ordering::Relaxed) {
+        guests::ends();
     }
 }
 

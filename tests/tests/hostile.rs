@@ -47,6 +47,11 @@ fn children_that_no_fork_handler_announces_are_survived() {
 }
 
 #[test]
+fn threads_that_share_the_storage_of_others_are_survived() {
+    assert_survived("guests");
+}
+
+#[test]
 fn posix_spawn_and_vfork_are_survived() {
     assert_survived("spawns");
 }

@@ -35,6 +35,11 @@ fn tick() -> Node {
     graph().function("profile_recorder::sampler::handler::tick")
 }
 
+/// What a thread that `clone` makes calls before and after its function.
+fn clone_announces() -> [Node; 2] {
+    ["starts", "ends"].map(|name| graph().function(&format!("profrec_preload::clone::begin::{name}")))
+}
+
 const FAMILY: [&str; 11] = [
     "malloc",
     "calloc",
@@ -65,9 +70,10 @@ const DOORS: [&str; 14] = [
     "dlopen",
     "dlsym",
 ];
-const OTHERS: [&str; 26] = [
+const OTHERS: [&str; 27] = [
     "_Exit",
     "_exit",
+    "clone",
     "dlclose",
     "execl",
     "execle",
@@ -163,16 +169,67 @@ fn the_threads_word_lies_at_a_fixed_distance_from_the_thread_pointer() {
 }
 
 const THREAD_LOCAL: Reasons = &[
-    ("capture/src/tls.rs", "the one word, and the thread pointer itself"),
+    ("capture/src/tls.rs", "the one word"),
     // Assembly has no lines.
     ("?? malloc", "the word, in the few instructions that count a call"),
     ("?? calloc", "the same"),
     ("?? free", "the same"),
 ];
 
-#[test]
-fn a_tick_contains_nothing_that_a_handler_may_not_do() {
-    let allowed = Allowed {
+const KERNEL_IN_TICK: Reasons = &[
+    ("clock_ns", "CPU time and time"),
+    ("process_cpu_ns", "the same of the process"),
+    ("is_readable", "asks for a page before it is read"),
+    ("map", "memory of the tree's index"),
+    ("unmap", "memory of the tree's index"),
+    ("open", "the store's file for more blocks; the list of mappings for a new thread's stack"),
+    ("drop", "closes what was opened"),
+    ("allocate", "blocks of the store's file"),
+    ("write_at", "blocks of the store's file"),
+    ("populate", "blocks of the store's file"),
+    ("limit", "blocks of the store's file; how far the first thread's stack may grow"),
+    ("read", "the list of mappings"),
+    ("gettid", "whose state it is"),
+    ("robust_list", "a new thread: whether the C library made it"),
+    ("thread_pointer", "a new thread: whether the C library made it, and where its stack ends"),
+    ("thread_name", "a new thread"),
+    ("advise", "a new thread's state is wiped in children"),
+    ("start", "a new thread's timer"),
+    ("delete", "a new thread's timer"),
+    ("getpid", "whose store it is: not a child's that shares memory with its parent"),
+    ("pending_signals", "whether another signal broke a call off"),
+    ("set_signal_mask", "what the application's own handler asked to be blocked"),
+];
+const SOURCES_OF_TICK: Reasons = &[
+    ("capture/src/", "may run in a handler"),
+    ("unwind/src/", "may run in a handler"),
+    ("layout/src/", "may run in a handler"),
+    ("recorder/src/own.rs", "what the recorder's own threads took"),
+    ("recorder/src/sampler/asking.rs unanswered", "the elapsed time that it answers for"),
+    ("recorder/src/sampler/effort.rs", "how long it takes"),
+    ("recorder/src/sampler/handler.rs", "the handler"),
+    ("recorder/src/sampler/mod.rs", "the handler's log"),
+    ("recorder/src/sampler/resume.rs", "a call that was broken off"),
+    ("recorder/src/sampler/spent.rs", "the process's CPU clock"),
+    ("recorder/src/sampler/stacks.rs", "where the handler works"),
+    ("recorder/src/sampler/timers.rs", "a new thread's timer"),
+    ("alloc-hook/src/thread_end.rs", "a new thread's end will be told"),
+    ("core/src/", "no state"),
+    ("index.crates.io", "the types of the crate libc"),
+];
+const NOT_IN_TICK: Reasons = &[
+    ("capture/src/spin.rs", "waits"),
+    ("capture/src/modules.rs refresh", "reads files"),
+    ("capture/src/modules/tables.rs build_piece", "builds"),
+    ("capture/src/modules/tables.rs read_file", "reads files"),
+    ("unwind/src/build/", "allocates"),
+    ("core/src/panicking.rs", "panics"),
+    ("core/src/fmt/", "only to panic"),
+];
+
+/// What a handler may do, and as much as that from these sources.
+fn allowed_in_a_handler(sources: Reasons) -> Allowed {
+    Allowed {
         left_out: &[],
         imports: &[
             ("memcpy", "a copy"),
@@ -186,59 +243,30 @@ fn a_tick_contains_nothing_that_a_handler_may_not_do() {
         pointers: &[],
         unknown: &[("recorder/src/sampler/handler.rs chain", "the handler that the application installed")],
         locks: None,
-        kernel: Some(&[
-            ("clock_ns", "CPU time and time"),
-            ("process_cpu_ns", "the same of the process"),
-            ("is_readable", "asks for a page before it is read"),
-            ("map", "memory of the tree's index"),
-            ("unmap", "memory of the tree's index"),
-            ("open", "the store's file for more blocks; the list of mappings for a new thread's stack"),
-            ("drop", "closes what was opened"),
-            ("allocate", "blocks of the store's file"),
-            ("write_at", "blocks of the store's file"),
-            ("populate", "blocks of the store's file"),
-            ("limit", "blocks of the store's file; how far the first thread's stack may grow"),
-            ("read", "the list of mappings"),
-            ("gettid", "a new thread"),
-            ("thread_name", "a new thread"),
-            ("advise", "a new thread's state is wiped in children"),
-            ("start", "a new thread's timer"),
-            ("delete", "a new thread's timer"),
-            ("getpid", "whose store it is: not a child's that shares memory with its parent"),
-            ("pending_signals", "whether another signal broke a call off"),
-            ("set_signal_mask", "what the application's own handler asked to be blocked"),
-        ]),
-        sources: Some((
-            &[
-                ("capture/src/", "may run in a handler"),
-                ("unwind/src/", "may run in a handler"),
-                ("layout/src/", "may run in a handler"),
-                ("recorder/src/own.rs", "what the recorder's own threads took"),
-                ("recorder/src/sampler/effort.rs", "how long it takes"),
-                ("recorder/src/sampler/handler.rs", "the handler"),
-                ("recorder/src/sampler/mod.rs", "the handler's log"),
-                ("recorder/src/sampler/resume.rs", "a call that was broken off"),
-                ("recorder/src/sampler/spent.rs", "the process's CPU clock"),
-                ("recorder/src/sampler/stacks.rs", "where the handler works"),
-                ("recorder/src/sampler/timers.rs", "a new thread's timer"),
-                ("alloc-hook/src/thread_end.rs", "a new thread's end will be told"),
-                ("core/src/", "no state"),
-                ("index.crates.io", "the types of the crate libc"),
-            ],
-            &[
-                ("capture/src/spin.rs", "waits"),
-                ("capture/src/modules.rs refresh", "reads files"),
-                ("capture/src/modules/tables.rs build_piece", "builds"),
-                ("capture/src/modules/tables.rs read_file", "reads files"),
-                ("unwind/src/build/", "allocates"),
-                ("core/src/panicking.rs", "panics"),
-                ("core/src/fmt/", "only to panic"),
-            ],
-        )),
+        kernel: Some(KERNEL_IN_TICK),
+        sources: Some((sources, NOT_IN_TICK)),
         thread_local: THREAD_LOCAL,
         panics: false,
-    };
-    assert_allowed(graph(), &[tick()], &allowed);
+    }
+}
+
+#[test]
+fn a_tick_contains_nothing_that_a_handler_may_not_do() {
+    assert_allowed(graph(), &[tick()], &allowed_in_a_handler(SOURCES_OF_TICK));
+}
+
+/// Its thread-local storage may be another's.
+#[test]
+fn a_thread_that_clone_makes_begins_and_ends_by_what_a_handler_may_do() {
+    const MORE: Reasons = &[
+        ("preload/src/clone.rs", "its first function"),
+        ("recorder/src/preload.rs", "whether the process is recorded"),
+        ("recorder/src/sampler/asking.rs", "what it was asked and did not answer"),
+        ("recorder/src/sampler/ended.rs", "when it ended"),
+        ("recorder/src/sampler/guests.rs", "its beginning and end"),
+    ];
+    let sources = [SOURCES_OF_TICK, MORE].concat().leak();
+    assert_allowed(graph(), &clone_announces(), &allowed_in_a_handler(sources));
 }
 
 /// What a hook that finds everything known does not run.
@@ -382,6 +410,7 @@ const EVERYTHING: Allowed = Allowed {
         ("profile_recorder_alloc_hook::family::ARRAYS", "the C library's reallocarray"),
         ("profrec_preload::thread", "the next function of a name"),
         ("profrec_preload::signal", "the next function of a name"),
+        ("profrec_preload::clone", "the next function of a name"),
         ("dlsym", "the next function of a name"),
         ("profile_recorder_alloc_hook::thread_end::ON_END", "the recorder's `thread_ends`"),
         ("profile_recorder::sampler::handler::REAL_SIGACTION", "the C library's"),
@@ -394,6 +423,7 @@ const EVERYTHING: Allowed = Allowed {
         ("alloc/src/", "the same"),
         ("std/src/", "the same"),
         ("profrec_preload::thread::begin", "what the application starts a thread with"),
+        ("profrec_preload::clone::begin", "the same"),
         ("sigwait", "the C library's own, with the set as it was meant"),
         ("sigwaitinfo", "the same"),
         ("sigtimedwait", "the same"),
@@ -445,7 +475,9 @@ fn a_tick_takes_little_of_the_applications_stack_and_has_room_on_its_own() {
     ];
     // Rust gives a thread a signal stack of 8 KiB, and a kernel that saves AVX-512 takes 3376 bytes of it. A first tick registers its thread, without asking.
     assert_stack(graph(), &tick(), IN_PLACE, 8192 - 3376);
-    let answer = graph().function("profile_recorder::sampler::handler::answer");
+    clone_announces().iter().for_each(|root| assert_stack(graph(), root, IN_PLACE, 8192 - 3376));
+    let stacks = "profile_recorder::sampler::stacks::here";
+    let answer = graph().function(&format!("{stacks}::<profile_recorder::sampler::handler::Tick>"));
     // Applications compile the recorder in other ways.
     assert_stack(graph(), &answer, &[], constant("recorder/src/sampler/stacks.rs", "ENOUGH") / 3);
     let whole = graph().reach(&[tick()], |edge| !graph().diverges(&edge.to)).stack(&tick());

@@ -1,5 +1,7 @@
 //! CPU profiles tell how much, and where.
 
+#[path = "time/guests.rs"]
+mod guests;
 #[path = "time/sessions.rs"]
 mod sessions;
 #[path = "time/spends.rs"]

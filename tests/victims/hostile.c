@@ -110,6 +110,38 @@ static void clones(void) {
   }
 }
 
+/* Threads with their creator's thread-local storage, on small stacks, half of which leave without returning, beside others. */
+static int guest_works(int rounds) {
+  volatile int sum = 0;
+  for (int i = 0; i < rounds; i++) sum += i;
+  return sum;
+}
+static int guest(void *leaves) {
+  guest_works(1000000);
+  if (leaves) __asm__ volatile("syscall" : : "a"(SYS_exit), "D"(0));
+  return 0;
+}
+static void guests(void) {
+  enum { TOGETHER = 4, STACK = 8192 };
+  static _Alignas(4096) char stacks[TOGETHER][STACK];
+  static volatile int alive[TOGETHER];
+  int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID;
+  for (int round = 0; round < 500; round++) {
+    for (int i = 0; i < TOGETHER; i++) {
+      alive[i] = 1;
+      check(clone(guest, stacks[i] + STACK, flags, i & 1 ? guests : 0, 0, 0, &alive[i]) > 0, "clone");
+    }
+    pthread_t thread;
+    void *block;
+    check(!pthread_create(&thread, 0, short_lived, (void *)1), "pthread_create");
+    free(malloc(round));
+    for (int i = 0; i < TOGETHER; i++)
+      while (alive[i]) syscall(SYS_futex, &alive[i], 0 /* FUTEX_WAIT */, 1, 0);
+    pthread_join(thread, &block);
+    free(block);
+  }
+}
+
 /* posix_spawn and vfork. */
 static void spawns(void) {
   extern char **environ;
@@ -251,7 +283,7 @@ static void stray(void) {
 int main(int argc, char **argv) {
   static const struct { const char *name; void (*run)(void); } cases[] = {
     {"churn", churn}, {"libraries", libraries}, {"signals", signals}, {"forks", forks}, {"clones", clones}, {"spawns", spawns},
-    {"deep", deep}, {"small", small}, {"fibers", fibers}, {"handlers", handlers}, {"cancels", cancels}, {"stray", stray},
+    {"deep", deep}, {"small", small}, {"fibers", fibers}, {"handlers", handlers}, {"cancels", cancels}, {"stray", stray}, {"guests", guests},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
     if (argc > 1 && !strcmp(argv[1], cases[i].name)) {

@@ -1,6 +1,6 @@
 //! Who looks at tables right now, so that those of a closed object can be unmapped.
 //!
-//! Called from: `reading` anywhere, `retire` and `reclaim` under the refresh lock. A reader counts itself in one of several counters, by its thread, before it loads a
+//! Called from: `reading` anywhere, `retire` and `reclaim` under the refresh lock. A reader counts itself in one of several counters, by its stack, before it loads a
 //! pointer to a table, and out when it is done with it. What was unlinked is unmapped once every counter has been zero since. Only lookups that the rule cache cannot
 //! answer come here.
 //! If a reader is preempted: what was unlinked stays until a later refresh.
@@ -10,7 +10,6 @@
 #![allow(unsafe_code)]
 
 use crate::syscall::unmap;
-use crate::tls;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 const STRIPES: usize = 64;
@@ -24,8 +23,9 @@ static READERS: [Stripe; STRIPES] = [const { Stripe(AtomicU32::new(0)) }; STRIPE
 pub(super) struct Reading(&'static AtomicU32);
 
 pub(super) fn reading() -> Reading {
-    // Thread control blocks of neighbours are at least a page apart.
-    let index = (tls::thread_pointer() >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+    // Stacks of neighbours are at least a page apart.
+    let here = 0_u8;
+    let index = (&raw const here as u64 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
     let count = READERS.get(index as usize).map_or(&READERS[0].0, |stripe| &stripe.0);
     count.fetch_add(1, Ordering::SeqCst);
     Reading(count)

@@ -226,6 +226,23 @@ pub fn gettid() -> u32 {
     unsafe { syscall(number::GETTID, [0; 6]) as u32 }
 }
 
+/// Where the calling thread notes its robust mutexes (get_robust_list(2)); 0: it told the kernel of no such place.
+pub fn robust_list() -> Result<u64, Errno> {
+    let (mut head, mut length) = (0_u64, 0_u64);
+    // SAFETY: the kernel writes an address and a length.
+    check(unsafe { syscall(number::GET_ROBUST_LIST, [0, &raw mut head as usize, &raw mut length as usize, 0, 0, 0]) })?;
+    Ok(head)
+}
+
+/// The calling thread's thread pointer, which may point to anything.
+pub fn thread_pointer() -> Result<u64, Errno> {
+    const ARCH_GET_FS: usize = 0x1003;
+    let mut pointer = 0_u64;
+    // SAFETY: the kernel writes one word.
+    check(unsafe { syscall(number::ARCH_PRCTL, [ARCH_GET_FS, &raw mut pointer as usize, 0, 0, 0, 0]) })?;
+    Ok(pointer)
+}
+
 /// Lets other threads run.
 pub fn yield_now() {
     // SAFETY: no arguments.

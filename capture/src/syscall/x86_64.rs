@@ -65,6 +65,7 @@ pub mod number {
     pub const GETPPID: usize = 110;
     pub const RT_SIGPENDING: usize = 127;
     pub const PRCTL: usize = 157;
+    pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
     pub const GETDENTS64: usize = 217;
     pub const TIMER_CREATE: usize = 222;
@@ -73,6 +74,7 @@ pub mod number {
     pub const CLOCK_GETTIME: usize = 228;
     pub const OPENAT: usize = 257;
     pub const READLINKAT: usize = 267;
+    pub const GET_ROBUST_LIST: usize = 274;
     pub const FALLOCATE: usize = 285;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PROCESS_VM_READV: usize = 310;

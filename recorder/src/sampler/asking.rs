@@ -8,7 +8,8 @@
 
 use capture::spin::Spin;
 #[cfg(feature = "server")]
-use capture::thread::{self, ThreadState};
+use capture::thread;
+use capture::thread::ThreadState;
 use capture::{clock, syscall};
 use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "server")]
@@ -69,6 +70,13 @@ pub(super) fn ask_for(tid: u32, state: Option<&'static ThreadState>, (on_cpu_ns,
         take_back(&state.pending_runnable_ns, runnable_ns);
     }
     !is_back
+}
+
+/// Takes the elapsed time that a thread was asked for and did not answer yet: on a processor, and waiting for one.
+pub(super) fn unanswered(state: &ThreadState) -> (u64, u64) {
+    // In this order: the sampler adds the whole first, and then the part.
+    let runnable_ns = state.pending_runnable_ns.swap(0, Ordering::AcqRel);
+    (state.pending_wall_ns.swap(0, Ordering::AcqRel).saturating_sub(runnable_ns), runnable_ns)
 }
 
 /// Who was just asked needs a moment. What is not taken then is not theirs.

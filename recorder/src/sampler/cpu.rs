@@ -73,6 +73,10 @@ impl Timers {
             }
             alive
         });
+        // While elapsed time is recorded too, they are asked whether they ran.
+        if !handler::is_wall_armed() {
+            thread::retire_ended_guests(|tid| listed.contains(&tid));
+        }
         let mut changed = self.running.len() + self.refused.len() != before;
         let by_themselves = timers::armed_by_themselves();
         for tid in listed {

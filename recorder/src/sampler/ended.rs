@@ -12,6 +12,7 @@
 //! finds as many places full, or has emptied them.
 #![allow(unsafe_code)]
 
+use super::asking;
 use capture::thread::ThreadState;
 use capture::{clock, region, syscall};
 use layout::{Lost, RecordId};
@@ -50,24 +51,20 @@ pub(super) struct End {
     pub(super) ended_ns: u64,
     /// Its CPU clock at the end.
     pub(super) cpu_ns: u64,
-    /// Elapsed time for which it was asked, and did not come to answer; of this, the time that it waited for a processor.
-    pub(super) asked_ns: u64,
-    pub(super) asked_runnable_ns: u64,
+    /// Elapsed time for which it was asked, and did not come to answer: on a processor, and waiting for one.
+    pub(super) asked_ns: (u64, u64),
 }
 
 impl End {
     /// The calling thread's end.
     fn of(thread: &ThreadState) -> Self {
-        // In this order: the sampler adds the whole first, and then the part.
-        let asked_runnable_ns = thread.pending_runnable_ns.swap(0, Ordering::AcqRel);
         Self {
             tid: thread.tid(),
             record: thread.record_id(),
             began_ns: thread.registered_ns.load(Ordering::Relaxed),
             ended_ns: clock::monotonic_ns(),
             cpu_ns: clock::thread_cpu_ns(),
-            asked_ns: thread.pending_wall_ns.swap(0, Ordering::AcqRel),
-            asked_runnable_ns,
+            asked_ns: asking::unanswered(thread),
         }
     }
 }
@@ -82,7 +79,7 @@ pub(super) fn note(thread: &ThreadState) {
         .get(turn % PLACES)
         .filter(|place| place.status.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok());
     let Some(place) = place else {
-        return region::lose(Lost::TimeStoreFull, 1, end.asked_ns);
+        return region::lose(Lost::TimeStoreFull, 1, end.asked_ns.0 + end.asked_ns.1);
     };
     // SAFETY: the place is this thread's from `WRITING` on, until it says `FULL`.
     unsafe { (*place.end.get()).write(end) };

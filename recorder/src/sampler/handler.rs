@@ -11,7 +11,8 @@
 #![allow(unsafe_code)]
 
 use super::resume::{self, Call};
-use super::{asking, effort, spent, stacks};
+use super::stacks::{self, Work};
+use super::{asking, effort, spent};
 use capture::modules::All;
 use capture::rules::InHandler;
 use capture::spin::{Held, Spin};
@@ -73,11 +74,11 @@ pub(crate) fn session() -> u32 {
 
 /// Installs the handler, once in a process. False if the kernel refuses.
 pub(crate) fn install() -> bool {
-    if INSTALLED.load(Ordering::Acquire) {
+    if is_installed() {
         return true;
     }
     let _action = Action::hold();
-    if INSTALLED.load(Ordering::Acquire) {
+    if is_installed() {
         return true;
     }
     stacks::set_up();
@@ -137,8 +138,12 @@ pub(crate) fn reset_in_child() {
     stacks::reset_in_child();
 }
 
-/// Whether our handler is there; the kernel keeps it from then on.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether our handler is there; the kernel keeps it from then on.
+pub(super) fn is_installed() -> bool {
+    INSTALLED.load(Ordering::Acquire)
+}
 
 type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
 
@@ -166,10 +171,10 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
         // SAFETY: as the caller promises.
         return unsafe { real_sigaction()(signal, new, old) };
     }
-    if !INSTALLED.load(Ordering::Acquire) {
+    if !is_installed() {
         // Ours may not come between the question and the answer: the application's would then take its place.
         let _action = Action::hold();
-        if !INSTALLED.load(Ordering::Acquire) {
+        if !is_installed() {
             // SAFETY: as the caller promises.
             return unsafe { real_sigaction()(signal, new, old) };
         }
@@ -260,7 +265,7 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
     let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
     if is_ours(code, value) {
         // SAFETY: in the handler.
-        unsafe { stacks::answered(&Tick { timer: slot_of_timer(code, value), context }) };
+        unsafe { stacks::done(&Tick { timer: slot_of_timer(code, value), context }) };
     } else if foreign::is_handled() {
         // SAFETY: as the kernel called us.
         return unsafe { chain(signal, info, context) };
@@ -271,21 +276,23 @@ unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut
 }
 
 /// One of our signals.
-pub(super) struct Tick {
+struct Tick {
     /// The slot of the timer that sent it, if one did.
     timer: Option<usize>,
     context: *mut libc::c_void,
 }
 
-/// Answers a tick. Whether the stack has room for it is known, or (false) to be looked at.
-///
-/// # Safety
-/// In the handler, with the context that the kernel passed.
-pub(super) unsafe extern "C" fn answer(tick: &Tick, has_room: bool) {
-    if let Current::Known(thread) = thread::current_in_handler() {
+impl Work for Tick {
+    /// Answers the tick; `context` is what the kernel passed.
+    unsafe fn work(&self, has_room: bool) {
+        let Current::Known(thread) = thread::current_in_handler() else { return };
+        if thread.is_guest() {
+            // Nobody asks for its name when it ends.
+            thread.rename(&syscall::thread_name());
+        }
         // SAFETY: as the caller promises.
-        let interrupted = unsafe { Interrupted::read(tick.context) };
-        effort::of(|| take(thread, &interrupted, has_room, tick.timer));
+        let interrupted = unsafe { Interrupted::read(self.context) };
+        effort::of(|| take(thread, &interrupted, has_room, self.timer));
     }
 }
 
@@ -339,8 +346,7 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, has_room: bool,
         record(thread, interrupted, has_room, Root::Cpu, [None, None], [weight, 0]);
     }
     if timer.is_none() && WALL.load(Ordering::Acquire) {
-        let waited = thread.pending_runnable_ns.swap(0, Ordering::AcqRel);
-        let ran = thread.pending_wall_ns.swap(0, Ordering::AcqRel).saturating_sub(waited);
+        let (ran, waited) = asking::unanswered(thread);
         let [on_cpu, runnable] = [State::OnCpu, State::Runnable].map(|state| Some(Frame::pseudo(Pseudo::State(state))));
         if ran != 0 || waited != 0 {
             record(thread, interrupted, has_room, Root::Wall, [on_cpu, runnable], [ran, waited]);
@@ -449,7 +455,7 @@ fn record(
     let registers = interrupted.registers;
     let at = FrameAddress::Instruction(registers.pc);
     let [first, _] = states;
-    let place = if has_room || thread::has_room(stacks::IN_PLACE) {
+    let place = if has_room || thread::has_room_on(thread.stack(), stacks::IN_PLACE) {
         // A thread whose allocations were only counted before has not been asked where its stack is.
         let stack = if interrupted.signal_stack.contains(registers.sp) {
             thread.stack()

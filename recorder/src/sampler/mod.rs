@@ -6,6 +6,7 @@ pub(crate) mod cpu;
 pub(crate) mod effort;
 #[cfg(feature = "server")]
 mod ended;
+pub(crate) mod guests;
 pub(crate) mod handler;
 #[cfg(feature = "server")]
 mod outside;

@@ -4,13 +4,12 @@
 //! walk takes depends on how the recorder was compiled, and where it is a library that is the application's choice. So a handler takes one of these for as long as it works: there are as many as
 //! handlers may be at work at once, and who finds none looks whether there is room where it is.
 //!
-//! Called from: the tick handler; whoever installs it sets up. May not, in the handler: allocate, lock, make system calls.
+//! Called from: the tick handler, and threads that tell their beginning and end with all signals blocked; whoever installs the handler sets up. May not, in the handler: allocate, lock, make system calls.
 //!
 //! # Safety
 //! A stack is the thread's that set its bit, from then until it clears it; a handler ends before its thread does.
 #![allow(unsafe_code)]
 
-use super::handler::{Tick, answer};
 use capture::syscall::{self, mm};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -51,18 +50,27 @@ pub(super) fn reset_in_child() {
     TAKEN.store(0, Ordering::Relaxed);
 }
 
-/// Has the tick answered, on a stack of ours if one is free.
+/// What is done on one of them.
+pub(super) trait Work {
+    /// Does it. Whether the stack that the thread is on has room for it is known, or (false) to be looked at.
+    ///
+    /// # Safety
+    /// In the handler, or with all signals blocked that can wait.
+    unsafe fn work(&self, has_room: bool);
+}
+
+/// Does it, on a stack of ours if one is free.
 ///
 /// # Safety
-/// In the handler: all signals that can wait are blocked.
-pub(super) unsafe fn answered(tick: &Tick) {
+/// As for [`Work::work`].
+pub(super) unsafe fn done<W: Work>(work: &W) {
     let first = FIRST.load(Ordering::Acquire);
     let Some(number) = (first != 0).then(take).flatten() else {
         // SAFETY: as the caller promises.
-        return unsafe { answer(tick, false) };
+        return unsafe { work.work(false) };
     };
     // SAFETY: the stack is this thread's, and ends there.
-    unsafe { on(tick, true, first + u64::from(number) * BYTES as u64) };
+    unsafe { on(work, true, first + u64::from(number) * BYTES as u64) };
     TAKEN.fetch_and(!(1 << number), Ordering::Release);
 }
 
@@ -79,12 +87,19 @@ fn take() -> Option<u32> {
     }
 }
 
-/// Calls [`answer`] on the stack that ends at `end`, a multiple of 16.
+/// # Safety
+/// As for [`Work::work`].
+unsafe extern "C" fn here<W: Work>(work: &W, has_room: bool) {
+    // SAFETY: as the caller promises.
+    unsafe { work.work(has_room) };
+}
+
+/// Calls [`here`] on the stack that ends at `end`, a multiple of 16.
 ///
 /// # Safety
-/// As for [`answer`]; nobody else uses the stack.
+/// As for [`here`]; nobody else uses the stack.
 #[unsafe(naked)]
-unsafe extern "C" fn on(tick: &Tick, has_room: bool, end: u64) {
+unsafe extern "C" fn on<W: Work>(work: &W, has_room: bool, end: u64) {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -93,12 +108,12 @@ unsafe extern "C" fn on(tick: &Tick, has_room: bool, end: u64) {
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
         "mov rsp, rdx",
-        "call {answer}",
+        "call {here}",
         "mov rsp, rbp",
         "pop rbp",
         ".cfi_def_cfa rsp, 8",
         "ret",
         ".cfi_endproc",
-        answer = sym answer,
+        here = sym here::<W>,
     )
 }

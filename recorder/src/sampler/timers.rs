@@ -51,7 +51,9 @@ pub(crate) fn set_up_exit_hook() {
 
 /// A thread was registered: by its first allocation, its start or a tick. Called on that thread.
 pub(crate) fn thread_registered(thread: &'static ThreadState) {
-    thread_end::watch(thread);
+    if !thread.is_guest() {
+        thread_end::watch(thread);
+    }
     if SELF_ARM.load(Ordering::Acquire) {
         arm_self(thread, PERIOD_NS.load(Ordering::Relaxed));
         return;
@@ -181,6 +183,13 @@ pub(crate) fn ask() {
 /// On a thread that ends.
 fn thread_ends(thread: &'static ThreadState) {
     let blocked = BlockedSignal::new();
+    leave(thread);
+    thread::retire_current();
+    drop(blocked);
+}
+
+/// The calling thread ends: what it did up to now is noted. Its signals are blocked.
+pub(super) fn leave(thread: &'static ThreadState) {
     disarm(thread);
     flush_tail(thread);
     #[cfg(feature = "server")]
@@ -191,8 +200,6 @@ fn thread_ends(thread: &'static ThreadState) {
         // The thread's clock goes with it, the process's keeps what it had.
         spent::note_at_once();
     }
-    thread::retire_current();
-    drop(blocked);
 }
 
 fn disarm(thread: &ThreadState) {
@@ -242,12 +249,12 @@ pub(crate) fn process_ends() {
     if !is_self_arming() {
         return;
     }
-    if let thread::Current::Known(thread) = thread::current() {
-        let blocked = BlockedSignal::new();
+    let blocked = BlockedSignal::new();
+    if let thread::Current::Known(thread) = thread::current_in_handler() {
         flush_tail(thread);
-        drop(blocked);
         note_others(thread.tid());
     }
+    drop(blocked);
     spent::note_at_once();
     let refused = REFUSED.load(Ordering::Acquire);
     // Said once: a process may come here more than once.

@@ -255,10 +255,11 @@ impl Watch {
             let lives = listed.contains(tid) && !(watched.ended && entering.state(*tid).is_some());
             if !lives && !watched.ended {
                 watched.task.release(&mut entering.descriptors);
-                watched.settle(*tid, entering);
+                watched.vanish(*tid, entering);
             }
             lives
         });
+        thread::retire_ended_guests(|tid| listed.contains(&tid));
         for tid in listed {
             threads.entry(tid).or_insert_with(|| {
                 awake.push(tid);
@@ -522,9 +523,18 @@ impl Watched {
         if let Some((_, node)) = before {
             entering.add(self.record, end.tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
         }
-        let runnable = end.asked_runnable_ns;
-        self.owed.add(Parts { on_cpu: end.asked_ns.saturating_sub(runnable), runnable, off_cpu: 0 });
+        let (on_cpu, runnable) = end.asked_ns;
+        self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
         self.settle(end.tid, entering);
+    }
+
+    /// It is not there any more, and did not tell its end.
+    fn vanish(&mut self, tid: u32, entering: &mut Entering) {
+        if let Some(state) = self.known.filter(|state| state.tid() == tid && state.is_guest()) {
+            let (on_cpu, runnable) = asking::unanswered(state);
+            self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
+        }
+        self.settle(tid, entering);
     }
 
     /// Enters the stack at which the thread blocks. `None` if it moved meanwhile, or the store is full.
@@ -550,47 +560,4 @@ impl Watched {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::channel;
-
-    /// Whether a thread of this number is blocked in a call.
-    fn waits(tid: u32) -> bool {
-        matches!(Task::new(tid).status(&mut Descriptors::new()), Status::Blocked(at) if at.call.is_some())
-    }
-
-    #[test]
-    fn a_thread_that_is_registered_and_named_before_its_first_look_is_that_thread() {
-        assert!(crate::start::in_library(0));
-        let (tell, asked) = channel();
-        let (begin, begun) = channel::<()>();
-        let (end, ended) = channel::<()>();
-        let thread = std::thread::spawn(move || {
-            tell.send((capture::syscall::gettid(), RecordId::NONE)).unwrap();
-            begun.recv().unwrap();
-            let thread::Current::Known(state) = thread::current() else { panic!("it is registered") };
-            std::fs::write("/proc/thread-self/comm", "named-then").unwrap();
-            tell.send((capture::syscall::gettid(), state.record_id())).unwrap();
-            let _ = ended.recv();
-        });
-        let (tid, _) = asked.recv().unwrap();
-        let mut entering = Entering::new();
-        // A tick begins: the threads are listed, and those that are registered asked for.
-        entering.states = Some(HashMap::new());
-        let mut watched = Watched::new(tid, None, clock::monotonic_ns());
-        begin.send(()).unwrap();
-        let (_, record) = asked.recv().unwrap();
-        while !waits(tid) {
-            std::thread::yield_now();
-        }
-        watched.look(tid, clock::monotonic_ns(), false, &mut entering);
-        // And the next.
-        entering.states = None;
-        watched.look(tid, clock::monotonic_ns(), false, &mut entering);
-        assert_eq!(watched.record, record);
-        let name = thread::recorded_name(watched.made.unwrap());
-        assert!(name.starts_with(b"named-then\0"), "{name:?}");
-        drop(end);
-        thread.join().unwrap();
-    }
-}
+mod tests;

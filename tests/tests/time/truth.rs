@@ -46,9 +46,14 @@ pub(super) fn by_label(profile: &Path, column: &str, label: &str) -> BTreeMap<St
 
 /// Nanoseconds below functions whose name ends so, as `pprof -top` sums them.
 pub(super) fn below(profile: &Path, column: &str, name: &str) -> f64 {
-    let index = format!("-sample_index={column}");
+    below_where("", profile, column, name)
+}
+
+/// The same of samples with a label: `key=value`.
+pub(super) fn below_where(label: &str, profile: &Path, column: &str, name: &str) -> f64 {
+    let (index, focus) = (format!("-sample_index={column}"), format!("-tagfocus={label}"));
     let top = pprof::go(
-        &["-top", "-cum", "-nodecount=10000", "-nodefraction=0", &index, "-unit=ns"],
+        &["-top", "-cum", "-nodecount=10000", "-nodefraction=0", &index, "-unit=ns", &focus],
         profile.to_str().expect("a path in UTF-8"),
     );
     let of = |line: &str| line.split_whitespace().nth(3)?.strip_suffix("ns")?.parse::<f64>().ok();

@@ -1,0 +1,44 @@
+//! Threads that begin while they are looked at.
+
+use super::*;
+use std::sync::mpsc::channel;
+
+/// Whether a thread of this number is blocked in a call.
+fn waits(tid: u32) -> bool {
+    matches!(Task::new(tid).status(&mut Descriptors::new()), Status::Blocked(at) if at.call.is_some())
+}
+
+#[test]
+fn a_thread_that_is_registered_and_named_before_its_first_look_is_that_thread() {
+    assert!(crate::start::in_library(0));
+    let (tell, asked) = channel();
+    let (begin, begun) = channel::<()>();
+    let (end, ended) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        tell.send((capture::syscall::gettid(), RecordId::NONE)).unwrap();
+        begun.recv().unwrap();
+        let thread::Current::Known(state) = thread::current() else { panic!("it is registered") };
+        std::fs::write("/proc/thread-self/comm", "named-then").unwrap();
+        tell.send((capture::syscall::gettid(), state.record_id())).unwrap();
+        let _ = ended.recv();
+    });
+    let (tid, _) = asked.recv().unwrap();
+    let mut entering = Entering::new();
+    // A tick begins: the threads are listed, and those that are registered asked for.
+    entering.states = Some(HashMap::new());
+    let mut watched = Watched::new(tid, None, clock::monotonic_ns());
+    begin.send(()).unwrap();
+    let (_, record) = asked.recv().unwrap();
+    while !waits(tid) {
+        std::thread::yield_now();
+    }
+    watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+    // And the next.
+    entering.states = None;
+    watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+    assert_eq!(watched.record, record);
+    let name = thread::recorded_name(watched.made.unwrap());
+    assert!(name.starts_with(b"named-then\0"), "{name:?}");
+    drop(end);
+    thread.join().unwrap();
+}
