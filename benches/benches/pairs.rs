@@ -68,7 +68,7 @@ fn main() {
         for (state, columns) in STATES.iter().zip(&mut columns) {
             let mut command = Command::new(std::env::current_exe().expect("a benchmark has a path"));
             if state.door == Door::Preload {
-                command.env("LD_PRELOAD", &library);
+                command.env("LD_PRELOAD", library);
                 if let Some(modes) = state.modes {
                     stores.name(&mut command, modes, 1);
                     command.env("PROFILE_RECORDER_STORE_INTERVAL", state.interval.max(1).to_string());

@@ -1,15 +1,21 @@
 //! Benchmarks that run themselves as a child, with and without the preload library.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 const CHILD: &str = "PROFILE_RECORDER_BENCH_CHILD";
 
-/// The preload library of this workspace, built as it is shipped.
+/// The preload library of this workspace, built as it is shipped, once: what a compiler leaves of the processor's caches is not what a recorded command finds.
 ///
 /// # Panics
 /// If it cannot be built.
-pub fn library() -> PathBuf {
+pub fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(built)
+}
+
+fn built() -> PathBuf {
     let own = std::env::current_exe().expect("a benchmark has a path");
     let target = own.ancestors().nth(3).expect("target directory");
     let status = Command::new(env!("CARGO"))
@@ -31,12 +37,14 @@ pub fn as_child() -> Option<String> {
 pub struct Stores(PathBuf);
 
 impl Stores {
-    /// Makes it.
+    /// Makes it, in memory like those of `profrec record`.
     ///
     /// # Panics
     /// If it cannot be made.
     pub fn new() -> Self {
-        let directory = std::env::temp_dir().join(format!("profile-recorder-bench-{}", std::process::id()));
+        let memory = Path::new("/dev/shm");
+        let all = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let directory = all.join(format!("profile-recorder-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a scratch directory can be made");
         Self(directory)
     }
