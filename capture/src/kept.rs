@@ -20,6 +20,8 @@ use unwind::{FrameAddress, Truncated};
 pub struct Kept {
     depth: usize,
     generation: u32,
+    /// End of the thread's own stack.
+    stack_high: u64,
     end: Option<Truncated>,
     /// Number of the kind of root that the kept frames' nodes lie below, and the label set below it.
     root: (u8, RecordId),
@@ -50,8 +52,9 @@ impl Kept {
             modules::refresh_if_stale();
         }
         let generation = modules::generation();
-        if self.generation != generation {
-            self.generation = generation;
+        // Words have their numbers in one stack; a state may be another thread's by now.
+        if self.generation != generation || self.stack_high != stack.high {
+            (self.generation, self.stack_high) = (generation, stack.high);
             self.depth = 0;
         }
         let mut memory = StackMemory::new(stack, registers.sp);

@@ -61,9 +61,8 @@ pub struct StackMemory {
     low: u64,
     /// Bytes from there in which a word may begin.
     span: u64,
-    /// Numbers of words count from here, so that the last word has the highest number; the lowest number that is read, in both halves, without the highest bit.
+    /// Numbers of words count from here, so that the last word has the highest number.
     slots_from: u64,
-    lowest: u64,
     elsewhere: Probed,
 }
 
@@ -74,9 +73,7 @@ impl StackMemory {
         let known = bounds.contains(sp) && bounds.high - sp >= 8;
         let (low, span) = if known { (sp, bounds.high - sp - 7) } else { (0, 0) };
         let slots_from = bounds.high.wrapping_sub(8).wrapping_sub(u64::from(u32::MAX));
-        // Numbers whose highest bit is set reach two GiB down; a walk that begins farther from the top reads all of these.
-        let lowest = if span >> 31 == 0 { sp.wrapping_sub(slots_from) & u64::from(!TOP) } else { 0 };
-        Self { low, span, slots_from, lowest: lowest << 32 | lowest, elsewhere: Probed::new() }
+        Self { low, span, slots_from, elsewhere: Probed::new() }
     }
 
     #[inline]
@@ -98,53 +95,68 @@ impl Memory for StackMemory {
     #[inline]
     fn slot(&self, address: u64) -> Option<Slot> {
         let number = u32::try_from(address.wrapping_sub(self.slots_from)).ok()?;
-        (self.is_known(address) && number & TOP != 0).then_some(Slot(number))
+        self.is_known(address).then_some(Slot(number))
     }
 
     #[inline]
     fn read_slot(&mut self, Slot(number): Slot) -> Option<u64> {
+        let address = self.slots_from.wrapping_add(u64::from(number));
         // SAFETY: within the stack between its pointer and its top, which is mapped while the thread runs.
-        self.has(number).then(|| unsafe { self.word(number) })
+        self.is_known(address).then(|| unsafe { self.word(number) })
     }
 
     /// Four frames at a time.
     #[inline]
-    fn unchanged(&mut self, words: &[Words]) -> usize {
+    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
+        if !self.is_known(sp) {
+            return 0;
+        }
         let (rest, fours) = words.as_rchunks::<4>();
         let mut unchanged = 0;
         for four in fours.iter().rev() {
-            // Both numbers of a pair are compared at once: with the highest bits set, a subtraction in the one half never borrows from the other.
-            let numbered =
-                four.iter().fold(TOPS, |all, words| all & words.slots & words.slots.wrapping_sub(self.lowest));
-            let same = self.span != 0
-                && numbered & TOPS == TOPS
-                && four.iter().all(|words| {
-                    // SAFETY: both numbers are of words between the stack's pointer and its top.
-                    let read = unsafe { [self.word(words.slots as u32), self.word((words.slots >> 32) as u32)] };
-                    read == [words.return_word, words.fp_word]
-                });
-            if !same {
-                return unchanged + four.iter().rev().take_while(|words| words.hold(self)).count();
+            // SAFETY: what is compared lies between `sp`, hence the stack's pointer, and the stack's top. What lies behind words that are not to be compared, among the same four, could be read when
+            // it was kept, in this stack: it may have changed since, and is still there.
+            let differ = four.iter().fold(0, |all, words| all | unsafe { self.difference(words) });
+            if at_once(differ) != 0 {
+                return unchanged + self.unchanged_of(four);
             }
             unchanged += 4;
         }
-        unchanged + rest.iter().rev().take_while(|words| words.hold(self)).count()
+        unchanged + self.unchanged_of(rest)
     }
 }
 
-/// The highest bit of a slot's number, and of a pair of them.
-const TOP: u32 = 1 << 31;
-const TOPS: u64 = (TOP as u64) << 32 | TOP as u64;
+/// The same number, of which the compiler knows nothing: it would ask for each of its parts by itself.
+#[inline(always)]
+fn at_once(mut number: u64) -> u64 {
+    // SAFETY: no instruction.
+    unsafe {
+        core::arch::asm!("/* {number} */", number = inout(reg) number, options(pure, nomem, nostack, preserves_flags))
+    };
+    number
+}
 
 impl StackMemory {
-    /// Whether the word with this number lies between the stack's pointer and its top.
-    #[inline]
-    fn has(&self, number: u32) -> bool {
-        self.span != 0 && number & TOP != 0 && number & !TOP >= self.lowest as u32
+    /// How many of a few, one by one: by itself, so that the compiler keeps nothing of the four for it.
+    #[inline(never)]
+    fn unchanged_of(&self, few: &[Words]) -> usize {
+        // SAFETY: as in `unchanged`, which calls this.
+        few.iter().rev().take_while(|words| unsafe { self.difference(words) } == 0).count()
+    }
+
+    /// Zero if memory still holds these.
+    ///
+    /// # Safety
+    /// As for [`word`](Self::word).
+    #[inline(always)]
+    unsafe fn difference(&self, words: &Words) -> u64 {
+        // SAFETY: as the caller promises.
+        let [return_word, fp_word] = unsafe { [self.word(words.slots as u32), self.word((words.slots >> 32) as u32)] };
+        return_word ^ words.return_word | fp_word ^ words.fp_word
     }
 
     /// # Safety
-    /// The word is one that the memory [has](Self::has).
+    /// The word lies between the stack's pointer and its top, or did when a walk of this stack began.
     #[inline]
     unsafe fn word(&self, number: u32) -> u64 {
         // SAFETY: as the caller promises.
@@ -172,7 +184,7 @@ mod tests {
         assert_eq!(StackMemory::new(bounds, low).slot(low + 16), Some(slot));
         assert_eq!(StackMemory::new(bounds, low + 24).read_slot(slot), None);
         assert_eq!(StackMemory::new(bounds, low + 128).read_slot(slot), None, "on another stack");
-        assert_eq!([0, 1, TOP - 1, TOP].map(|number| memory.read_slot(Slot(number))), [None; 4]);
+        assert_eq!([0, 1, 1 << 31].map(|number| memory.read_slot(Slot(number))), [None; 3]);
         let last = memory.slot(low + 56).unwrap();
         assert_eq!(last, Slot(u32::MAX));
         assert_eq!(StackMemory::new(Bounds::default(), low).read_slot(last), None, "no stack is known");
@@ -190,15 +202,21 @@ mod tests {
             let word = 2 * (19 - i as u64);
             Words { slots: at(word + 1) << 32 | at(word), return_word: word, fp_word: word + 1 }
         });
-        assert_eq!(StackMemory::new(bounds, low).unchanged(&words), 20);
+        assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), 20);
         for (changed, word) in core::hint::black_box(&mut stack).iter_mut().enumerate() {
             let was = core::mem::replace(core::hint::black_box(word), u64::MAX);
-            assert_eq!(StackMemory::new(bounds, low).unchanged(&words), changed / 2);
+            assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), changed / 2);
             *core::hint::black_box(word) = was;
         }
-        // From the tenth frame on only what is not below the stack pointer is compared at all.
-        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words), 0);
-        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words[..10]), 10);
-        assert_eq!(StackMemory::new(bounds, low).unchanged(&[Words::default(); 9]), 0);
+        for none in 0..20 {
+            let mut words = words;
+            words[none] = Words::NONE;
+            assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), 19 - none);
+        }
+        // From a frame that lies below the stack pointer on nothing is compared.
+        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words, low + 152), 0);
+        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words[..10], low + 160), 10);
+        assert_eq!(StackMemory::new(bounds, low).unchanged(&[Words::NONE; 9], low), 0);
+        assert_eq!(StackMemory::new(Bounds::default(), low).unchanged(&words, low), 0, "no stack is known");
     }
 }

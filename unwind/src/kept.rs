@@ -37,7 +37,7 @@ enum Check {
 #[repr(C)]
 pub struct Words {
     /// Where they are: the return address's [`Slot`] in the lower half; in the upper half that of the caller's frame pointer, or the return address's again if that was not
-    /// read from memory. Zero if they are not to be compared.
+    /// read from memory.
     pub slots: u64,
     /// The return address.
     pub return_word: u64,
@@ -46,6 +46,9 @@ pub struct Words {
 }
 
 impl Words {
+    /// None that are to be compared: memory cannot hold both. The slot is that of a stack's last word, which can be read where any can.
+    pub const NONE: Self = Self { slots: u64::MAX, return_word: 0, fp_word: 1 };
+
     /// Whether they still are what memory holds.
     #[inline]
     pub fn hold(&self, memory: &mut (impl Memory + ?Sized)) -> bool {
@@ -200,7 +203,7 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
         let at = self.room.checked_sub(1).filter(|at| *at >= kept)?;
         *self.frames.get_mut(at)? = frame;
         // Their comparison fails, and the frame's check is looked at.
-        self.words.get_mut(at)?.slots = 0;
+        *self.words.get_mut(at)? = Words::NONE;
         self.room = at;
         Some(())
     }
@@ -208,6 +211,7 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     /// From the newest frame, at `room`, to its caller, or to the end of the walk; notes how to verify it.
     #[inline]
     fn step(&mut self, rule: Rule, address: &mut FrameAddress, registers: &mut G) -> Option<Result<(), Truncated>> {
+        let frame_sp = registers.sp();
         let caller = match registers.step(rule, self.memory) {
             Ok(caller) => caller,
             Err(reason) => return Some(Err(reason)),
@@ -230,7 +234,9 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
         {
             // The words themselves: where return addresses are signed, the caller's address is not what memory holds.
             let fp_slot = slots.frame_pointer.unwrap_or(return_slot);
-            let numbers = self.memory.slot(return_slot).zip(self.memory.slot(fp_slot));
+            // Words below the frame are nobody's: a rule that reads them is followed again.
+            let is_above = return_slot >= frame_sp && fp_slot >= frame_sp;
+            let numbers = self.memory.slot(return_slot).zip(self.memory.slot(fp_slot)).filter(|_| is_above);
             if let (Some((Slot(at), Slot(fp_at))), Some(return_word), Some(fp_word), Some(words)) =
                 (numbers, self.memory.read(return_slot), self.memory.read(fp_slot), self.words.get_mut(self.room))
             {
@@ -248,7 +254,9 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     fn verify(&mut self) -> Option<Verified> {
         let mut index = self.kept;
         loop {
-            index = index.wrapping_sub(self.memory.unchanged(self.words.get(..index)?));
+            // From one switch of stacks to the next, callers lie above the frames that they called, and words in their frames.
+            let sp = self.frames.get(index.checked_sub(1)?)?.registers().sp();
+            index = index.wrapping_sub(self.memory.unchanged(self.words.get(..index)?, sp));
             let i = index.checked_sub(1)?;
             match self.frames.get(i)?.check {
                 Check::Words => return Some(Verified::Until(i)),

@@ -18,14 +18,16 @@ pub trait Memory {
         None
     }
 
-    /// How many of these, from the last on, still are what memory holds.
+    /// How many of these, from the last on, still are what memory holds. All that are [`Words::NONE`] are not; the others, up to the next of these, lie at `sp` or nearer to the root. None are if it is
+    /// not known that all memory from there on can be read.
     #[inline]
-    fn unchanged(&mut self, words: &[Words]) -> usize {
+    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
+        let _ = sp;
         words.iter().rev().take_while(|words| words.hold(self)).count()
     }
 }
 
-/// The number of a word of a stack; any number whose highest bit is not set is none.
+/// The number of a word of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot(pub u32);
 
@@ -46,8 +48,8 @@ impl<M: Memory + ?Sized> Memory for &mut M {
     }
 
     #[inline]
-    fn unchanged(&mut self, words: &[Words]) -> usize {
-        (**self).unchanged(words)
+    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
+        (**self).unchanged(words, sp)
     }
 }
 

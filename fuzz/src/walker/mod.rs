@@ -87,6 +87,13 @@ impl Memory for Stack {
         let address = STACK + u64::from(number).checked_sub(TOP)?;
         self.get(address).filter(|_| address >= self.sp)
     }
+
+    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
+        let compared = words.iter().rev().take_while(|words| **words != Words::NONE);
+        let slots = compared.flat_map(|words| [words.slots as u32, (words.slots >> 32) as u32]);
+        slots.for_each(|slot| assert!(STACK + u64::from(slot) - TOP >= sp, "a word below the frame"));
+        words.iter().rev().take_while(|words| words.hold(self)).count()
+    }
 }
 
 /// The rules by address, over and over, wherever the stack lies; the tag is the address.

@@ -29,7 +29,9 @@ impl Rules for ByAddress {
         let cfa = Cfa::Offset(Base::StackPointer, size);
         let form = match pc % 16 {
             0..=7 => Form::Frame { cfa, fp: FramePointer::Same, signal: false },
-            8..=10 if size >= 16 => Form::Frame { cfa, fp: FramePointer::AtCfa(-16), signal: false },
+            // Where nobody keeps anything: below the frame.
+            8 => Form::Frame { cfa, fp: FramePointer::AtCfa(-8 - size), signal: false },
+            9..=10 if size >= 16 => Form::Frame { cfa, fp: FramePointer::AtCfa(-16), signal: false },
             11 => Form::Frame { cfa: Cfa::Offset(Base::FramePointer, 16), fp: FramePointer::AtCfa(-16), signal: false },
             12 => Form::Frame {
                 cfa: Cfa::Load { base: Base::StackPointer, offset: 0, add: 8 },
