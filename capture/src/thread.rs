@@ -3,7 +3,8 @@
 //! Called from: hooks and handlers of the thread itself; `each` from the recorder's threads. States live in mappings of their own that the kernel wipes
 //! in a child after fork, so that a child, even one made by a raw `clone`, finds itself unregistered instead of writing into its parent's store.
 //!
-//! # Ownership    A state belongs to the thread whose word (`tls`) points to it. `hook` is used under the [`Inside`] guard, `handler` in the tick
+//! # Ownership    A state belongs to the thread whose number it has: `handler` is that one's. Where its word (`tls`) points to it, so is `hook`; a thread that shares another's storage allocates as that
+//! one, and never at the same time (the C library's own heap would not survive it). `hook` is used under the [`Inside`] guard, `handler` in the tick
 //! handler (whose signal is masked there).
 //! # Orderings    As `states` and `numbered` say.
 #![allow(unsafe_code)]
