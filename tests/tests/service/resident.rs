@@ -73,9 +73,10 @@ fn a_script_answers_with_what_it_does() {
 keep = []
 def work():
     while True:
-        keep.append(json.loads(json.dumps([{'a': i} for i in range(300)])))
+        keep.append((json.loads(json.dumps([{'a': i} for i in range(300)])), bytes(100_000)))
         del keep[:-200]
 work()";
+    // Most of what it keeps is twenty megabytes, of which samples of 512 KiB do not all miss.
     let mut running = Resident::start(&mut python(program));
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(running.get("/health"), b"OK");
