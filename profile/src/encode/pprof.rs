@@ -20,8 +20,8 @@ use crate::{
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, message};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 // Field numbers of a profile, and of a sample in it.
 const SAMPLE: u32 = 2;
@@ -37,46 +37,21 @@ pub fn encode(profile: &Profile, symbols: &Symbols, _: &Options, out: &mut dyn W
 
 /// What makes two frames the same location.
 #[derive(PartialEq, Eq, Hash)]
-enum LocationKey<'a> {
+enum LocationKey {
     Address(Option<MappingId>, Svma),
-    Name(&'a str),
-}
-
-/// A number as it stands in a file, so that it need not be encoded each time: its bytes, the first the lowest, and in the highest how many they are. 0: none.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Varint(u64);
-
-impl Varint {
-    /// Of a number below 2^49.
-    fn of(number: u64) -> Self {
-        let mut bytes = Vec::with_capacity(8);
-        encode_varint(number, &mut bytes);
-        let packed = bytes.iter().rev().fold(0, |packed, byte| packed << 8 | u64::from(*byte));
-        Self(packed | (bytes.len() as u64) << 56)
-    }
-
-    /// Appends its bytes.
-    fn write(self, to: &mut Vec<u8>) {
-        let end = to.len() + (self.0 >> 56) as usize;
-        to.extend_from_slice(&self.0.to_le_bytes());
-        to.truncate(end);
-    }
+    Name(String),
 }
 
 struct Encoder<'a> {
     profile: &'a Profile,
     symbols: &'a Symbols,
-    strings: Strings<'a>,
+    strings: Strings,
     locations: Vec<Location>,
     functions: Vec<Function>,
-    location_ids: FxHashMap<LocationKey<'a>, u64>,
+    location_ids: FxHashMap<LocationKey, u64>,
     function_ids: FxHashMap<(i64, i64, i64), u64>,
-    /// Location of each frame that was asked for.
-    of_frame: Vec<Varint>,
-    /// The locations of the stack at hand.
-    of_stack: Vec<u8>,
-    /// What the symbols say of each mapping.
-    known: Vec<Mapping>,
+    /// Location of each frame; 0: none yet.
+    of_frame: Vec<u64>,
     /// The labels of each thread, then those of samples with labels of their own.
     labels: Vec<LabelSet>,
     mean_size: Option<MeanSize>,
@@ -117,32 +92,26 @@ impl Bodies {
     }
 }
 
-/// The texts of a profile, each once. Most are the model's, which stay where they are.
 #[derive(Default)]
-struct Strings<'a> {
-    all: Vec<Cow<'a, str>>,
-    ids: FxHashMap<&'a str, i64>,
-    /// Those that were made for this file.
-    made: FxHashMap<String, i64>,
+struct Strings {
+    all: Vec<Arc<str>>,
+    ids: FxHashMap<Arc<str>, i64>,
 }
 
-impl<'a> Strings<'a> {
-    fn id(&mut self, text: &'a str) -> i64 {
-        let next = self.all.len() as i64;
-        let id = *self.ids.entry(text).or_insert(next);
-        if id == next {
-            self.all.push(Cow::Borrowed(text));
-        }
-        id
+impl Strings {
+    fn id(&mut self, text: &str) -> i64 {
+        self.ids.get(text).copied().unwrap_or_else(|| self.insert(text.into()))
     }
 
-    fn id_of_made(&mut self, text: String) -> i64 {
-        if let Some(known) = self.ids.get(&*text).or_else(|| self.made.get(&text)) {
-            return *known;
-        }
+    /// The same of a text that need not be copied.
+    fn shared_id(&mut self, text: &Arc<str>) -> i64 {
+        self.ids.get(text).copied().unwrap_or_else(|| self.insert(Arc::clone(text)))
+    }
+
+    fn insert(&mut self, text: Arc<str>) -> i64 {
         let id = self.all.len() as i64;
-        self.all.push(Cow::Owned(text.clone()));
-        self.made.insert(text, id);
+        self.all.push(Arc::clone(&text));
+        self.ids.insert(text, id);
         id
     }
 }
@@ -194,9 +163,7 @@ impl<'a> Encoder<'a> {
             functions: Vec::new(),
             location_ids: with_room(frames),
             function_ids: with_room(frames),
-            of_frame: vec![Varint::default(); frames],
-            of_stack: Vec::new(),
-            known: vec![Mapping::default(); profile.mappings.len()],
+            of_frame: vec![0; frames],
             labels,
             mean_size,
         }
@@ -312,7 +279,7 @@ impl<'a> Encoder<'a> {
         Bodies { encoded: by_stack, stacks, first }
     }
 
-    fn label(&mut self, of: &'a crate::Label) -> Label {
+    fn label(&mut self, of: &crate::Label) -> Label {
         let key = self.strings.id(&of.key);
         match &of.value {
             LabelValue::Text(text) => Label { key, str: self.strings.id(text), ..Default::default() },
@@ -334,38 +301,24 @@ impl<'a> Encoder<'a> {
     /// The encoded locations of a stack.
     fn locations(&mut self, stack: StackId, encoded: &mut Vec<u8>) {
         let profile = self.profile;
-        let mut packed = std::mem::take(&mut self.of_stack);
-        packed.clear();
-        for id in profile.stacks.frame_ids_leaf_first(stack) {
-            self.location(id).write(&mut packed);
+        let mut ids: Vec<u64> = profile.stacks.frame_ids_leaf_first(stack).map(|id| self.location(id)).collect();
+        if ids.is_empty() {
+            ids.push(self.named_location(NO_STACK));
         }
-        if packed.is_empty() {
-            Varint::of(self.named_location(NO_STACK)).write(&mut packed);
-        }
-        encode_key(LOCATION, WireType::LengthDelimited, encoded);
-        encode_varint(packed.len() as u64, encoded);
-        encoded.extend_from_slice(&packed);
-        self.of_stack = packed;
+        packed(LOCATION, ids.iter().copied(), encoded);
     }
 
-    #[inline]
-    fn location(&mut self, id: FrameId) -> Varint {
-        match self.of_frame[id.index()] {
-            Varint(0) => self.new_location(id),
-            known => known,
+    fn location(&mut self, id: FrameId) -> u64 {
+        if self.of_frame[id.index()] != 0 {
+            return self.of_frame[id.index()];
         }
-    }
-
-    fn new_location(&mut self, id: FrameId) -> Varint {
         let (profile, symbols) = (self.profile, self.symbols);
         let frame = &profile.stacks.frames()[id.index()];
         let location = match frame {
             Frame::Named(name) => self.named_location(name),
             Frame::Address { mapping, svma, kind } => {
                 let lookup = kind.for_lookup(*svma);
-                let functions = symbols.get(frame);
-                self.note_known(*mapping, functions);
-                let line = functions.iter().map(|symbol| self.line(symbol)).collect();
+                let line = symbols.get(frame).iter().map(|symbol| self.line(symbol)).collect();
                 let file = mapping.and_then(|id| profile.mapping(id));
                 let address = file.map_or(lookup.0, |m| m.to_avma(lookup));
                 let mapping_id = mapping.filter(|_| file.is_some()).map_or(0, |id| u64::from(id.0) + 1);
@@ -373,18 +326,16 @@ impl<'a> Encoder<'a> {
                 self.add_location(LocationKey::Address(*mapping, lookup), location)
             }
         };
-        let location = Varint::of(location);
         self.of_frame[id.index()] = location;
         location
     }
 
-    fn named_location(&mut self, name: &'a str) -> u64 {
-        let name_id = self.strings.id(name);
-        let line = vec![Line { function_id: self.function(name_id, name_id, 0), line: 0 }];
-        self.add_location(LocationKey::Name(name), Location { line, ..Default::default() })
+    fn named_location(&mut self, name: &str) -> u64 {
+        let line = vec![self.line(&SymbolFrame::named(name))];
+        self.add_location(LocationKey::Name(name.to_owned()), Location { line, ..Default::default() })
     }
 
-    fn add_location(&mut self, key: LocationKey<'a>, location: Location) -> u64 {
+    fn add_location(&mut self, key: LocationKey, location: Location) -> u64 {
         let next = self.locations.len() as u64 + 1;
         let id = *self.location_ids.entry(key).or_insert(next);
         if id == next {
@@ -396,52 +347,45 @@ impl<'a> Encoder<'a> {
         id
     }
 
-    fn line(&mut self, symbol: &'a SymbolFrame) -> Line {
-        let name = self.strings.id(&symbol.name);
-        let system_name = symbol.system_name.as_ref().map_or(name, |system| self.strings.id(system));
-        let filename = symbol.file.as_ref().map_or(0, |file| self.strings.id(file));
-        Line { function_id: self.function(name, system_name, filename), line: i64::from(symbol.line) }
-    }
-
-    fn function(&mut self, name: i64, system_name: i64, filename: i64) -> u64 {
+    fn line(&mut self, symbol: &SymbolFrame) -> Line {
+        let name = self.strings.shared_id(&symbol.name);
+        let system_name = symbol.system_name.as_ref().map_or(name, |system| self.strings.shared_id(system));
+        let filename = symbol.file.as_ref().map_or(0, |file| self.strings.shared_id(file));
         let next = self.functions.len() as u64 + 1;
-        let id = *self.function_ids.entry((name, system_name, filename)).or_insert(next);
-        if id == next {
-            self.functions.push(Function { id, name, system_name, filename, start_line: 0 });
+        let function_id = *self.function_ids.entry((name, system_name, filename)).or_insert(next);
+        if function_id == next {
+            self.functions.push(Function { id: next, name, system_name, filename, start_line: 0 });
         }
-        id
-    }
-
-    /// Notes what is known of a mapping, by the functions at an address there.
-    fn note_known(&mut self, mapping: Option<MappingId>, functions: &[SymbolFrame]) {
-        let Some(known) = mapping.and_then(|id| self.known.get_mut(id.index())) else { return };
-        for symbol in functions {
-            known.has_functions = true;
-            known.has_filenames |= symbol.file.is_some();
-            known.has_line_numbers |= symbol.line != 0;
-            known.has_inline_frames |= symbol.inlined;
-        }
+        Line { function_id, line: i64::from(symbol.line) }
     }
 
     fn mappings(&mut self) -> Vec<Mapping> {
-        let (profile, symbols) = (self.profile, self.symbols);
-        for (frame, location) in profile.stacks.frames().iter().zip(&std::mem::take(&mut self.of_frame)) {
-            if let (Frame::Address { mapping, .. }, Varint(0)) = (frame, location) {
-                self.note_known(*mapping, symbols.get(frame));
+        let mut mappings: Vec<Mapping> = self
+            .profile
+            .mappings
+            .iter()
+            .zip(1..)
+            .map(|(mapping, id)| Mapping {
+                id,
+                memory_start: mapping.start,
+                memory_limit: mapping.end,
+                file_offset: mapping.file_offset,
+                filename: self.strings.id(&mapping.path),
+                build_id: self.strings.id(&mapping.build_id_hex()),
+                ..Default::default()
+            })
+            .collect();
+        for frame in self.profile.stacks.frames() {
+            let Frame::Address { mapping: Some(id), .. } = frame else { continue };
+            let Some(mapping) = mappings.get_mut(id.index()) else { continue };
+            for symbol in self.symbols.get(frame) {
+                mapping.has_functions = true;
+                mapping.has_filenames |= symbol.file.is_some();
+                mapping.has_line_numbers |= symbol.line != 0;
+                mapping.has_inline_frames |= symbol.inlined;
             }
         }
-        let known = std::mem::take(&mut self.known);
-        let all = profile.mappings.iter().zip(known).zip(1..);
-        all.map(|((mapping, known), id)| Mapping {
-            id,
-            memory_start: mapping.start,
-            memory_limit: mapping.end,
-            file_offset: mapping.file_offset,
-            filename: self.strings.id(&mapping.path),
-            build_id: self.strings.id_of_made(mapping.build_id_hex()),
-            ..known
-        })
-        .collect()
+        mappings
     }
 }
 
@@ -462,7 +406,7 @@ fn in_common<'a>(a: impl Iterator<Item = &'a u8>, b: impl Iterator<Item = &'a u8
     a.zip(b).take_while(|(a, b)| a == b).count()
 }
 
-fn value_type<'a>(sample_type: &'a SampleType, strings: &mut Strings<'a>) -> ValueType {
+fn value_type(sample_type: &SampleType, strings: &mut Strings) -> ValueType {
     ValueType { r#type: strings.id(&sample_type.kind), unit: strings.id(&sample_type.unit) }
 }
 
@@ -472,9 +416,9 @@ fn encoded_labels(labels: &[Label]) -> Vec<u8> {
     encoded
 }
 
-fn thread_labels<'a>(thread: &'a Thread, several: bool, strings: &mut Strings<'a>) -> Vec<Label> {
+fn thread_labels(thread: &Thread, several: bool, strings: &mut Strings) -> Vec<Label> {
     let mut labels = Vec::new();
-    let mut text = |key, value: &'a str, strings: &mut Strings<'a>| {
+    let mut text = |key, value: &str, strings: &mut Strings| {
         if !value.is_empty() {
             labels.push(Label { key: strings.id(key), str: strings.id(value), ..Default::default() });
         }
