@@ -6,8 +6,9 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A running service that answers requests all the time; ended when dropped.
@@ -19,10 +20,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the service with these environment variables, and two clients.
+    /// Starts the service with these environment variables, and two clients that it has answered a few times.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If it does not start, or does not answer within a minute.
     pub fn start(variables: &[(&str, &str)]) -> Self {
         let program = build("axum-service");
         let mut child = Command::new(program)
@@ -40,8 +41,15 @@ impl Service {
         // Whatever else it says must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let stop = Arc::new(AtomicBool::new(false));
-        let load = (0..2).map(|_| spawn_client(address.clone(), Arc::clone(&stop))).collect();
-        Self { child, load, stop, address }
+        let answers = Arc::new(AtomicUsize::new(0));
+        let load = (0..2).map(|_| spawn_client(address.clone(), Arc::clone(&stop), Arc::clone(&answers))).collect();
+        let service = Self { child, load, stop, address };
+        let begun = Instant::now();
+        while answers.load(Ordering::Relaxed) < 20 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the service does not answer");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        service
     }
 
     /// Starts the service with a server at a Unix socket, its process's id in the name, and these variables.
@@ -67,10 +75,12 @@ impl Service {
     }
 }
 
-fn spawn_client(address: String, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+fn spawn_client(address: String, stop: Arc<AtomicBool>, answers: Arc<AtomicUsize>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
-            let _ = ask(&address, "/orders?count=300");
+            if ask(&address, "/orders?count=300").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
         }
     })
 }

@@ -70,15 +70,18 @@ sys.stderr.write('to stderr\\n'); sys.exit(5)";
 #[test]
 fn a_script_answers_with_what_it_does() {
     let program = "import json
+kept = bytes(20_000_000)
 keep = []
 def work():
     while True:
-        keep.append((json.loads(json.dumps([{'a': i} for i in range(300)])), bytes(100_000)))
+        keep.append(json.loads(json.dumps([{'a': i} for i in range(300)])))
         del keep[:-200]
+print('works', flush=True)
 work()";
-    // Most of what it keeps is twenty megabytes, of which samples of 512 KiB do not all miss.
+    // What it keeps is so much that samples of 512 KiB do not all miss it.
     let mut running = Resident::start(&mut python(program));
-    std::thread::sleep(Duration::from_millis(300));
+    let mut lines = BufReader::new(running.child().stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "works");
     assert_eq!(running.get("/health"), b"OK");
     let directory = scratch();
     let file = directory.path().join("p.pb.gz");
@@ -160,7 +163,7 @@ os.kill(pid, 9)";
     let stats: serde_json::Value =
         serde_json::from_slice(&resident::get(&running.socket(child), "/alloc/stats")).unwrap();
     assert_eq!(stats["pid"], child);
-    let stacks = text(&resident::get(&running.socket(child), "/debug/pprof/profile?seconds=0.3&debug=1"));
+    let stacks = text(&resident::get(&running.socket(child), "/debug/pprof/profile?seconds=1&debug=1"));
     assert!(stacks.contains("_PyEval_EvalFrameDefault"), "{stacks:.2000}");
     assert_eq!(running.get("/health"), b"OK");
     let directory = running.socket(child).parent().unwrap().to_owned();
