@@ -187,19 +187,17 @@ fn thread_cpu() -> Duration {
 }
 
 #[inline(never)]
-fn spin(time: Duration) {
-    let end = thread_cpu() + time;
-    while thread_cpu() < end {
-        (0..1000_u64).for_each(|i| _ = black_box(i));
-    }
+fn spin(rounds: u64) {
+    (0..rounds).for_each(|i| _ = black_box(i));
 }
 
-/// Works three parts of its time for one label and one part for another, until told; not in step with the ticks, which the kernel sends every few milliseconds of CPU time.
+/// Does three parts of its work for one label and one part for another, until told; not in step with the ticks, which the kernel sends every few milliseconds of CPU time. It does
+/// not ask how long it worked: where threads wait for a processor, that is when the kernel takes it away, before the tick.
 fn work(stop: &AtomicBool, key: &'static str, seed: u64) {
     let mut random = seed;
     while !stop.load(Ordering::Relaxed) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let part = Duration::from_micros(2_000 + (random >> 52));
+        let part = 400_000 + (random >> 44);
         labels::with(key, "most", || spin(part * 3));
         labels::with(key, "some", || spin(part));
     }
