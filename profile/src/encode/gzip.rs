@@ -131,9 +131,13 @@ impl<W: Write> Gzip<W> {
     }
 
     fn literals(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            let (code, width) = LITERALS[usize::from(*byte)];
-            self.put(u32::from(code), u32::from(width));
+        // Three have 27 bits at most.
+        for bytes in bytes.chunks(3) {
+            let of_last_first = bytes.iter().rev().map(|byte| LITERALS[usize::from(*byte)]);
+            let (codes, widths) = of_last_first.fold((0, 0), |(codes, widths), (code, width)| {
+                (codes << width | u32::from(code), widths + u32::from(width))
+            });
+            self.put(codes, widths);
         }
     }
 

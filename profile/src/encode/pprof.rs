@@ -9,19 +9,21 @@
 //! Samples are ordered by stack. A message is written as soon as it is known, so that a large profile's stacks are never held twice, and what it has in
 //! common with those before it (stack, labels) is compressed as such, see `encode::gzip`.
 
+mod once;
+
 use super::gzip::Gzip;
 use crate::dense::Dense;
 use crate::named::NO_STACK;
 use crate::proto::{Function, Label, Line, Location, Mapping, ValueType};
 use crate::{
-    Frame, FrameId, LabelValue, MappingId, Options, Profile, Sample, SampleType, StackId, Svma, SymbolFrame, Symbols,
+    AddressKind, Frame, FrameId, LabelValue, Options, Profile, Sample, SampleType, StackId, SymbolFrame, Symbols,
     Thread, ThreadId,
 };
+use once::{Functions, Strings};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, message};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 // Field numbers of a profile, and of a sample in it.
 const SAMPLE: u32 = 2;
@@ -35,23 +37,40 @@ pub fn encode(profile: &Profile, symbols: &Symbols, _: &Options, out: &mut dyn W
     Encoder::new(profile, symbols).write(Gzip::new(out))
 }
 
-/// What makes two frames the same location.
-#[derive(PartialEq, Eq, Hash)]
-enum LocationKey {
-    Address(Option<MappingId>, Svma),
-    Name(String),
+/// A number as it stands in a file, so that it need not be encoded each time: its bytes, the first the lowest, and in the highest how many they are. 0: none.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Varint(u64);
+
+impl Varint {
+    /// Of a number below 2^49.
+    fn of(number: u64) -> Self {
+        let mut bytes = Vec::with_capacity(8);
+        encode_varint(number, &mut bytes);
+        let packed = bytes.iter().rev().fold(0, |packed, byte| packed << 8 | u64::from(*byte));
+        Self(packed | (bytes.len() as u64) << 56)
+    }
+
+    /// Appends its bytes.
+    fn write(self, to: &mut Vec<u8>) {
+        let end = to.len() + (self.0 >> 56) as usize;
+        to.extend_from_slice(&self.0.to_le_bytes());
+        to.truncate(end);
+    }
 }
 
 struct Encoder<'a> {
     profile: &'a Profile,
     symbols: &'a Symbols,
-    strings: Strings,
-    locations: Vec<Location>,
-    functions: Vec<Function>,
-    location_ids: FxHashMap<LocationKey, u64>,
-    function_ids: FxHashMap<(i64, i64, i64), u64>,
-    /// Location of each frame; 0: none yet.
-    of_frame: Vec<u64>,
+    strings: Strings<'a>,
+    /// The frame of each location.
+    locations: Vec<FrameId>,
+    /// Location of each frame that was asked for, and of that of samples without a stack.
+    of_frame: Vec<Varint>,
+    /// Frames with the same address, as an instruction and as what a call returns to: they are one location.
+    twins: FxHashMap<FrameId, FrameId>,
+    no_stack: FrameId,
+    /// The locations of the stack at hand.
+    of_stack: Vec<u8>,
     /// The labels of each thread, then those of samples with labels of their own.
     labels: Vec<LabelSet>,
     mean_size: Option<MeanSize>,
@@ -67,7 +86,7 @@ struct LabelSet {
 
 /// What each sample has of its own, encoded, those of one stack next to each other.
 struct Bodies {
-    /// Of each: index of its labels and length, four bytes each, then mean size and values.
+    /// Of each: number of its stack, index of its labels, and length, four bytes each, then mean size and values.
     encoded: Vec<u8>,
     /// The stacks that have any.
     stacks: Dense,
@@ -76,51 +95,33 @@ struct Bodies {
 }
 
 /// Bytes before a body.
-const BODY_HEAD: usize = 8;
+const BODY_HEAD: usize = 12;
 
 impl Bodies {
     /// Labels and body of each sample of the stack with this number.
     fn of(&self, stack: usize) -> impl Iterator<Item = (usize, &[u8])> {
         let mut rest = &self.encoded[self.first[stack]..self.first[stack + 1]];
         std::iter::from_fn(move || {
-            let (labels, after) = rest.split_first_chunk::<4>()?;
-            let (length, after) = after.split_first_chunk::<4>()?;
-            let (body, after) = after.split_at(u32::from_le_bytes(*length) as usize);
+            let ([_, labels, length], after) = body_head(rest)?;
+            let (body, after) = after.split_at(length);
             rest = after;
-            Some((u32::from_le_bytes(*labels) as usize, body))
+            Some((labels, body))
         })
     }
 }
 
-#[derive(Default)]
-struct Strings {
-    all: Vec<Arc<str>>,
-    ids: FxHashMap<Arc<str>, i64>,
-}
-
-impl Strings {
-    fn id(&mut self, text: &str) -> i64 {
-        self.ids.get(text).copied().unwrap_or_else(|| self.insert(text.into()))
-    }
-
-    /// The same of a text that need not be copied.
-    fn shared_id(&mut self, text: &Arc<str>) -> i64 {
-        self.ids.get(text).copied().unwrap_or_else(|| self.insert(Arc::clone(text)))
-    }
-
-    fn insert(&mut self, text: Arc<str>) -> i64 {
-        let id = self.all.len() as i64;
-        self.all.push(Arc::clone(&text));
-        self.ids.insert(text, id);
-        id
-    }
+/// The numbers before a body, and what follows.
+fn body_head(bytes: &[u8]) -> Option<([usize; 3], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<BODY_HEAD>()?;
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+    Some(([number(0), number(4), number(8)], rest))
 }
 
 /// The columns that tell the mean size of a sample's allocations, the first pair with objects deciding.
 struct MeanSize {
     pairs: Vec<(usize, usize)>,
-    key: i64,
-    unit: i64,
+    /// What is the same in the label of each: its key and unit.
+    name: Vec<u8>,
 }
 
 impl MeanSize {
@@ -137,10 +138,8 @@ impl MeanSize {
 
 impl<'a> Encoder<'a> {
     fn new(profile: &'a Profile, symbols: &'a Symbols) -> Self {
-        let mut strings = Strings::default();
-        strings.id("");
         let frames = profile.stacks.frames().len();
-        strings.ids.reserve(frames);
+        let mut strings = Strings::with_room(frames);
         let several = profile.has_several_processes();
         // The first set is that of no thread.
         let none = std::iter::once(LabelSet::default());
@@ -153,17 +152,19 @@ impl<'a> Encoder<'a> {
             .into_iter()
             .filter_map(|(objects, bytes)| Some((profile.column(objects)?, profile.column(bytes)?)))
             .collect();
-        let mean_size =
-            (!pairs.is_empty()).then(|| MeanSize { pairs, key: strings.id("bytes"), unit: strings.id("bytes") });
+        let mean_size = (!pairs.is_empty()).then(|| {
+            let bytes = strings.id("bytes");
+            MeanSize { pairs, name: Label { key: bytes, num_unit: bytes, ..Default::default() }.encode_to_vec() }
+        });
         Self {
             profile,
             symbols,
             strings,
-            locations: Vec::new(),
-            functions: Vec::new(),
-            location_ids: with_room(frames),
-            function_ids: with_room(frames),
-            of_frame: vec![0; frames],
+            locations: Vec::with_capacity(frames),
+            of_frame: vec![Varint::default(); frames + 1],
+            twins: twins(profile.stacks.frames()),
+            no_stack: no_stack(profile.stacks.frames()),
+            of_stack: Vec::new(),
             labels,
             mean_size,
         }
@@ -176,9 +177,9 @@ impl<'a> Encoder<'a> {
         out.write(&head.encode_to_vec())?;
         self.samples(&mut out)?;
         head.sample_type.clear();
-        head.mapping = self.mappings();
-        head.location = std::mem::take(&mut self.locations);
-        head.function = std::mem::take(&mut self.functions);
+        let symbols = profile.stacks.frames().iter().map(|frame| self.symbols.get(frame)).collect::<Vec<_>>();
+        head.mapping = self.mappings(&symbols);
+        (head.location, head.function) = self.locations_and_functions(&symbols);
         head.time_nanos = profile.start_unix_ns;
         head.duration_nanos = profile.duration_ns;
         head.period_type = profile.period_type.as_ref().map(|t| value_type(t, &mut self.strings));
@@ -255,23 +256,24 @@ impl<'a> Encoder<'a> {
                     self.labels.len() as u32 - 1
                 }),
             };
+            let stack = stacks.number(sample.stack.0);
             let from = encoded.len();
+            encoded.extend_from_slice(&(stack as u32).to_le_bytes());
             encoded.extend_from_slice(&labels.to_le_bytes());
             encoded.extend_from_slice(&[0; 4]);
             self.mean_size(sample, &mut encoded);
             packed(VALUE, sample.values.iter().map(|value| *value as u64), &mut encoded);
             let length = (encoded.len() - from - BODY_HEAD) as u32;
-            encoded[from + 4..from + BODY_HEAD].copy_from_slice(&length.to_le_bytes());
-            first[stacks.number(sample.stack.0) + 1] += encoded.len() - from;
+            encoded[from + BODY_HEAD - 4..from + BODY_HEAD].copy_from_slice(&length.to_le_bytes());
+            first[stack + 1] += encoded.len() - from;
         }
         (1..first.len()).for_each(|i| first[i] += first[i - 1]);
         let mut next = first.clone();
         let mut by_stack = vec![0; encoded.len()];
         let mut rest = &*encoded;
-        for sample in &profile.samples {
-            let Some(length) = rest.get(4..).and_then(<[u8]>::first_chunk) else { break };
-            let (body, after) = rest.split_at(BODY_HEAD + u32::from_le_bytes(*length) as usize);
-            let place = &mut next[stacks.number(sample.stack.0)];
+        while let Some(([stack, _, length], _)) = body_head(rest) {
+            let (body, after) = rest.split_at(BODY_HEAD + length);
+            let place = &mut next[stack];
             by_stack[*place..*place + body.len()].copy_from_slice(body);
             *place += body.len();
             rest = after;
@@ -279,7 +281,7 @@ impl<'a> Encoder<'a> {
         Bodies { encoded: by_stack, stacks, first }
     }
 
-    fn label(&mut self, of: &crate::Label) -> Label {
+    fn label(&mut self, of: &'a crate::Label) -> Label {
         let key = self.strings.id(&of.key);
         match &of.value {
             LabelValue::Text(text) => Label { key, str: self.strings.id(text), ..Default::default() },
@@ -294,103 +296,140 @@ impl<'a> Encoder<'a> {
         if let Some(mean) = &self.mean_size
             && let Some(num) = mean.of(sample)
         {
-            message::encode(LABEL, &Label { key: mean.key, num, num_unit: mean.unit, ..Default::default() }, body);
+            // The order of a message's fields is free.
+            let number = Label { num, ..Default::default() };
+            encode_key(LABEL, WireType::LengthDelimited, body);
+            encode_varint((mean.name.len() + number.encoded_len()) as u64, body);
+            body.extend_from_slice(&mean.name);
+            number.encode_raw(body);
         }
     }
 
     /// The encoded locations of a stack.
     fn locations(&mut self, stack: StackId, encoded: &mut Vec<u8>) {
         let profile = self.profile;
-        let mut ids: Vec<u64> = profile.stacks.frame_ids_leaf_first(stack).map(|id| self.location(id)).collect();
-        if ids.is_empty() {
-            ids.push(self.named_location(NO_STACK));
+        let mut packed = std::mem::take(&mut self.of_stack);
+        packed.clear();
+        for id in profile.stacks.frame_ids_leaf_first(stack) {
+            self.location(id).write(&mut packed);
         }
-        packed(LOCATION, ids.iter().copied(), encoded);
+        if packed.is_empty() {
+            self.location(self.no_stack).write(&mut packed);
+        }
+        encode_key(LOCATION, WireType::LengthDelimited, encoded);
+        encode_varint(packed.len() as u64, encoded);
+        encoded.extend_from_slice(&packed);
+        self.of_stack = packed;
     }
 
-    fn location(&mut self, id: FrameId) -> u64 {
-        if self.of_frame[id.index()] != 0 {
-            return self.of_frame[id.index()];
+    #[inline]
+    fn location(&mut self, id: FrameId) -> Varint {
+        match self.of_frame[id.index()] {
+            Varint(0) => self.new_location(id),
+            known => known,
         }
-        let (profile, symbols) = (self.profile, self.symbols);
-        let frame = &profile.stacks.frames()[id.index()];
-        let location = match frame {
-            Frame::Named(name) => self.named_location(name),
-            Frame::Address { mapping, svma, kind } => {
-                let lookup = kind.for_lookup(*svma);
-                let line = symbols.get(frame).iter().map(|symbol| self.line(symbol)).collect();
-                let file = mapping.and_then(|id| profile.mapping(id));
-                let address = file.map_or(lookup.0, |m| m.to_avma(lookup));
-                let mapping_id = mapping.filter(|_| file.is_some()).map_or(0, |id| u64::from(id.0) + 1);
-                let location = Location { mapping_id, address, line, ..Default::default() };
-                self.add_location(LocationKey::Address(*mapping, lookup), location)
-            }
-        };
+    }
+
+    fn new_location(&mut self, id: FrameId) -> Varint {
+        self.locations.push(id);
+        let location = Varint::of(self.locations.len() as u64);
         self.of_frame[id.index()] = location;
+        if let Some(twin) = self.twins.get(&id) {
+            self.of_frame[twin.index()] = location;
+        }
         location
     }
 
-    fn named_location(&mut self, name: &str) -> u64 {
-        let line = vec![self.line(&SymbolFrame::named(name))];
-        self.add_location(LocationKey::Name(name.to_owned()), Location { line, ..Default::default() })
+    /// What the locations are. Written last: to find out costs more than to give each a number, and less if it is done for all in one go.
+    fn locations_and_functions(&mut self, symbols: &[&'a [SymbolFrame]]) -> (Vec<Location>, Vec<Function>) {
+        let profile = self.profile;
+        let mut functions = Functions::default();
+        let ids = std::mem::take(&mut self.locations);
+        let locations = ids.into_iter().zip(1..).map(|(frame, id)| {
+            let (mapping, svma, kind) = match profile.stacks.frames().get(frame.index()) {
+                Some(Frame::Address { mapping, svma, kind }) => (*mapping, *svma, *kind),
+                Some(Frame::Named(name)) => return self.named_location(id, name, &mut functions),
+                None => return self.named_location(id, NO_STACK, &mut functions),
+            };
+            let lookup = kind.for_lookup(svma);
+            // One of the two may have been named alone.
+            let twin = || self.twins.get(&frame).map_or(&[][..], |twin| symbols[twin.index()]);
+            let symbols = Some(symbols[frame.index()]).filter(|symbols| !symbols.is_empty()).unwrap_or_else(twin);
+            let line = symbols.iter().map(|symbol| self.line(symbol, &mut functions)).collect();
+            let file = mapping.and_then(|id| profile.mapping(id));
+            let address = file.map_or(lookup.0, |m| m.to_avma(lookup));
+            let mapping_id = mapping.filter(|_| file.is_some()).map_or(0, |id| u64::from(id.0) + 1);
+            Location { id, mapping_id, address, line, ..Default::default() }
+        });
+        (locations.collect(), functions.all)
     }
 
-    fn add_location(&mut self, key: LocationKey, location: Location) -> u64 {
-        let next = self.locations.len() as u64 + 1;
-        let id = *self.location_ids.entry(key).or_insert(next);
-        if id == next {
-            self.locations.push(Location { id, ..location });
-        } else if self.locations[id as usize - 1].line.is_empty() {
-            // The same address as an instruction and as the end of a call: one of the two may have been named alone.
-            self.locations[id as usize - 1].line = location.line;
-        }
-        id
+    fn named_location(&mut self, id: u64, name: &'a str, functions: &mut Functions) -> Location {
+        let name = self.strings.id(name);
+        let line = vec![Line { function_id: functions.id(name, name, 0), line: 0 }];
+        Location { id, line, ..Default::default() }
     }
 
-    fn line(&mut self, symbol: &SymbolFrame) -> Line {
-        let name = self.strings.shared_id(&symbol.name);
-        let system_name = symbol.system_name.as_ref().map_or(name, |system| self.strings.shared_id(system));
-        let filename = symbol.file.as_ref().map_or(0, |file| self.strings.shared_id(file));
-        let next = self.functions.len() as u64 + 1;
-        let function_id = *self.function_ids.entry((name, system_name, filename)).or_insert(next);
-        if function_id == next {
-            self.functions.push(Function { id: next, name, system_name, filename, start_line: 0 });
-        }
-        Line { function_id, line: i64::from(symbol.line) }
+    fn line(&mut self, symbol: &'a SymbolFrame, functions: &mut Functions) -> Line {
+        let name = self.strings.id(&symbol.name);
+        let system_name = symbol.system_name.as_ref().map_or(name, |system| self.strings.id(system));
+        let filename = symbol.file.as_ref().map_or(0, |file| self.strings.id(file));
+        Line { function_id: functions.id(name, system_name, filename), line: i64::from(symbol.line) }
     }
 
-    fn mappings(&mut self) -> Vec<Mapping> {
-        let mut mappings: Vec<Mapping> = self
-            .profile
-            .mappings
-            .iter()
-            .zip(1..)
-            .map(|(mapping, id)| Mapping {
-                id,
-                memory_start: mapping.start,
-                memory_limit: mapping.end,
-                file_offset: mapping.file_offset,
-                filename: self.strings.id(&mapping.path),
-                build_id: self.strings.id(&mapping.build_id_hex()),
-                ..Default::default()
-            })
-            .collect();
-        for frame in self.profile.stacks.frames() {
-            let Frame::Address { mapping: Some(id), .. } = frame else { continue };
-            let Some(mapping) = mappings.get_mut(id.index()) else { continue };
-            for symbol in self.symbols.get(frame) {
-                mapping.has_functions = true;
-                mapping.has_filenames |= symbol.file.is_some();
-                mapping.has_line_numbers |= symbol.line != 0;
-                mapping.has_inline_frames |= symbol.inlined;
+    fn mappings(&mut self, symbols: &[&[SymbolFrame]]) -> Vec<Mapping> {
+        let profile = self.profile;
+        let mut known = vec![Mapping::default(); profile.mappings.len()];
+        for (frame, symbols) in profile.stacks.frames().iter().zip(symbols) {
+            let Frame::Address { mapping: Some(mapping), .. } = frame else { continue };
+            let Some(known) = known.get_mut(mapping.index()) else { continue };
+            for symbol in *symbols {
+                known.has_functions = true;
+                known.has_filenames |= symbol.file.is_some();
+                known.has_line_numbers |= symbol.line != 0;
+                known.has_inline_frames |= symbol.inlined;
             }
         }
-        mappings
+        let all = profile.mappings.iter().zip(known).zip(1..);
+        all.map(|((mapping, known), id)| Mapping {
+            id,
+            memory_start: mapping.start,
+            memory_limit: mapping.end,
+            file_offset: mapping.file_offset,
+            filename: self.strings.id(&mapping.path),
+            build_id: self.strings.id_of_made(mapping.build_id_hex()),
+            ..known
+        })
+        .collect()
     }
 }
 
-fn with_room<K, V>(count: usize) -> FxHashMap<K, V> {
-    FxHashMap::with_capacity_and_hasher(count, FxBuildHasher)
+/// The frames that have their address in common with another.
+fn twins(frames: &[Frame]) -> FxHashMap<FrameId, FrameId> {
+    let of_kind = |wanted| {
+        frames.iter().zip(0..).filter_map(move |(frame, id)| match frame {
+            Frame::Address { mapping, svma, kind } if *kind == wanted => {
+                Some(((*mapping, kind.for_lookup(*svma)), FrameId(id)))
+            }
+            _ => None,
+        })
+    };
+    let instructions: FxHashMap<_, _> = of_kind(AddressKind::Instruction).collect();
+    let mut twins = FxHashMap::default();
+    if !instructions.is_empty() {
+        for (address, id) in of_kind(AddressKind::ReturnAddress) {
+            if let Some(twin) = instructions.get(&address) {
+                twins.extend([(id, *twin), (*twin, id)]);
+            }
+        }
+    }
+    twins
+}
+
+/// The frame of that name; if there is none, what would be the next.
+fn no_stack(frames: &[Frame]) -> FrameId {
+    let same = frames.iter().position(|frame| matches!(frame, Frame::Named(name) if name == NO_STACK));
+    FrameId(same.unwrap_or(frames.len()) as u32)
 }
 
 /// A field of varints.
@@ -406,7 +445,7 @@ fn in_common<'a>(a: impl Iterator<Item = &'a u8>, b: impl Iterator<Item = &'a u8
     a.zip(b).take_while(|(a, b)| a == b).count()
 }
 
-fn value_type(sample_type: &SampleType, strings: &mut Strings) -> ValueType {
+fn value_type<'a>(sample_type: &'a SampleType, strings: &mut Strings<'a>) -> ValueType {
     ValueType { r#type: strings.id(&sample_type.kind), unit: strings.id(&sample_type.unit) }
 }
 
@@ -416,9 +455,9 @@ fn encoded_labels(labels: &[Label]) -> Vec<u8> {
     encoded
 }
 
-fn thread_labels(thread: &Thread, several: bool, strings: &mut Strings) -> Vec<Label> {
+fn thread_labels<'a>(thread: &'a Thread, several: bool, strings: &mut Strings<'a>) -> Vec<Label> {
     let mut labels = Vec::new();
-    let mut text = |key, value: &str, strings: &mut Strings| {
+    let mut text = |key, value: &'a str, strings: &mut Strings<'a>| {
         if !value.is_empty() {
             labels.push(Label { key: strings.id(key), str: strings.id(value), ..Default::default() });
         }
