@@ -2,6 +2,7 @@
 
 use crate::{AddressKey, Frame, Svma};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One function at an address. An address inside inlined code has several.
@@ -30,9 +31,11 @@ impl SymbolFrame {
 
 /// The names that were found for the addresses of one profile. Its keys hold mapping ids, so it fits that profile only: find the
 /// names after merging and sorting.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    by_address: FxHashMap<AddressKey, Vec<SymbolFrame>>,
+    /// Of each address, its part of `frames`.
+    by_address: FxHashMap<AddressKey, Range<u32>>,
+    frames: Vec<SymbolFrame>,
 }
 
 impl Symbols {
@@ -41,16 +44,29 @@ impl Symbols {
         Self::default()
     }
 
-    /// Names an address: the innermost inlined function first, the function that encloses them last.
+    /// Names an address, perhaps anew: the innermost inlined function first, the function that encloses them last.
+    ///
+    /// # Panics
+    /// If there are more than 2^32 functions.
     pub fn insert(&mut self, address: AddressKey, frames: Vec<SymbolFrame>) {
-        if !frames.is_empty() {
-            self.by_address.insert(address, frames);
+        if frames.is_empty() {
+            return;
         }
+        let known = self.by_address.get(&address).filter(|known| known.len() == frames.len());
+        if let Some(known) = known {
+            self.frames.splice(usize_range(known), frames);
+            return;
+        }
+        let first = self.frames.len();
+        self.frames.extend(frames);
+        let number = |at: usize| u32::try_from(at).expect("fewer than 2^32 functions");
+        self.by_address.insert(address, number(first)..number(self.frames.len()));
     }
 
     /// The functions at a frame, innermost first; empty if it has no name here.
     pub fn get(&self, frame: &Frame) -> &[SymbolFrame] {
-        frame.address().and_then(|address| self.by_address.get(&address)).map_or(&[], Vec::as_slice)
+        let known = frame.address().and_then(|address| self.by_address.get(&address));
+        known.map_or(&[], |known| &self.frames[usize_range(known)])
     }
 
     /// Number of addresses with names.
@@ -65,6 +81,22 @@ impl Symbols {
 
     /// Whether any source line is known.
     pub fn has_lines(&self) -> bool {
-        self.by_address.values().flatten().any(|symbol| symbol.line != 0)
+        self.by_address.values().flat_map(|known| &self.frames[usize_range(known)]).any(|symbol| symbol.line != 0)
     }
+}
+
+impl PartialEq for Symbols {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len()
+            && self.by_address.iter().all(|(address, known)| {
+                let others = other.by_address.get(address).map(|others| &other.frames[usize_range(others)]);
+                others == Some(&self.frames[usize_range(known)])
+            })
+    }
+}
+
+impl Eq for Symbols {}
+
+fn usize_range(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
 }
