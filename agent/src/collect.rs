@@ -270,7 +270,12 @@ mod tests {
         profile.threads.push(Thread { pid, process: "app".into(), ..Thread::default() });
         let stack = profile.stacks.intern([Frame::named("main")]);
         let value = i64::from(pid);
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: vec![], values: vec![value, 0] });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(0)),
+            labels: vec![],
+            values: profile::values![value, 0],
+        });
         profile
     }
 

@@ -150,7 +150,12 @@ mod tests {
         let native = profile.stacks.intern([main, Frame::named("[lost: store full]")]);
         for (stack, thread, call) in [(python, 0, "read"), (python, 1, "write"), (native, 1, "read")] {
             let labels = vec![Label::text("syscall", call), Label::text("route", "/")];
-            profile.samples.push(Sample { stack, thread: Some(ThreadId(thread)), labels, values: vec![1, 10] });
+            profile.samples.push(Sample {
+                stack,
+                thread: Some(ThreadId(thread)),
+                labels,
+                values: profile::values![1, 10],
+            });
         }
         (profile, symbols)
     }
@@ -168,7 +173,7 @@ mod tests {
                     Frame::Named(name) => name.to_string(),
                     Frame::Address { .. } => unreachable!("all have names"),
                 });
-                (names.collect(), sample.values.clone())
+                (names.collect(), sample.values.to_vec())
             })
             .collect();
         lines.sort();

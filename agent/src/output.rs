@@ -114,7 +114,12 @@ mod tests {
         let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
         profile.threads.push(Thread { process: "app".into(), ..Thread::default() });
         let stack = profile.stacks.intern([Frame::named("main")]);
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: Vec::new(), values: vec![3] });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(0)),
+            labels: Vec::new(),
+            values: profile::values![3],
+        });
         let written = Written { profile: &profile, mode, about: &About::default(), title: "x".to_owned() };
         output.write(SystemTime::UNIX_EPOCH + Duration::from_secs(second), &written).unwrap()
     }

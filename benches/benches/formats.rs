@@ -96,7 +96,7 @@ fn spread(bytes: &[u8], samples: usize, stacks: usize) -> (Profile, Symbols) {
             stack: own[random.below(own.len() as u64) as usize],
             thread: Some(ThreadId((i % 20) as u32)),
             labels: vec![],
-            values: vec![objects, objects * (16 + random.below(500) as i64)],
+            values: profile::values![objects, objects * (16 + random.below(500) as i64)],
         }
     };
     profile.samples = (0..samples).map(sample).collect();

@@ -6,7 +6,7 @@ use layout::{Frame, ModuleIndex, Root};
 // Built as the targets are, it counts what it covers as they do.
 use libfuzzer_sys as _;
 use object::{Object as _, ObjectSection as _};
-use profile::{Label, Options, Profile, Sample, SampleType, SymbolFrame, Symbols, Thread, ThreadId, encode};
+use profile::{Label, Options, Profile, Sample, SampleType, SymbolFrame, Symbols, Thread, ThreadId, encode, values};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -244,7 +244,7 @@ fn a_profile() -> (Profile, Symbols) {
     symbols.insert(address.address().expect("an address"), vec![inlined, SymbolFrame::named("f")]);
     let stack = profile.stacks.intern([profile::Frame::named("main"), address]);
     let labels = vec![Label::text("request", "GET /"), Label::number("shard", 3)];
-    profile.samples = vec![Sample { stack, thread: Some(ThreadId(0)), labels, values: vec![3, 4096] }];
+    profile.samples = vec![Sample { stack, thread: Some(ThreadId(0)), labels, values: values![3, 4096] }];
     profile.comments = vec!["an example".into()];
     (profile, symbols)
 }

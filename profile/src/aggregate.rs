@@ -46,7 +46,7 @@ mod tests {
                 stack,
                 thread: Some(ThreadId(i % 3)),
                 labels,
-                values: vec![1, i64::from(i)],
+                values: crate::values![1, i64::from(i)],
             });
         }
         profile

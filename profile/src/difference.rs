@@ -115,7 +115,7 @@ mod tests {
                 stack,
                 thread: Some(ThreadId(0)),
                 labels: vec![],
-                values: vec![*alloc, *inuse],
+                values: crate::values![*alloc, *inuse],
             });
         }
         profile
@@ -172,7 +172,7 @@ mod tests {
                             stack,
                             thread,
                             labels: vec![],
-                            values: vec![1 + (kind % 5) as i64],
+                            values: crate::values![1 + (kind % 5) as i64],
                         });
                     }
                 }

@@ -83,7 +83,12 @@ mod tests {
             let thread = ThreadId(i as u32 % 2);
             for (label, part) in [("/a", 1), ("/b", 10)] {
                 let labels = vec![Label::text("route", label), Label::number("shard", i as i64)];
-                profile.samples.push(Sample { stack, thread: Some(thread), labels, values: vec![part << (8 * i)] });
+                profile.samples.push(Sample {
+                    stack,
+                    thread: Some(thread),
+                    labels,
+                    values: crate::values![part << (8 * i)],
+                });
             }
             profile.events.push(Event { unix_ns: i as i64, thread, stack, weight: 1 });
         }

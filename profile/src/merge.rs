@@ -78,7 +78,12 @@ mod tests {
             kind: AddressKind::ReturnAddress,
         });
         let stack = profile.stacks.intern(frames);
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: vec![], values: vec![1, value] });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(0)),
+            labels: vec![],
+            values: crate::values![1, value],
+        });
         profile.events.push(Event { unix_ns: value, thread: ThreadId(0), stack, weight: value });
         profile.start_unix_ns = 1000 + i64::from(pid);
         profile.duration_ns = 100;
@@ -100,7 +105,7 @@ mod tests {
     fn windows_of_one_process_add_up() {
         let merged = Profile::merge([process(1, 0x1000, 10), process(1, 0x1000, 5)]);
         assert_eq!(merged.samples.len(), 1);
-        assert_eq!(merged.samples[0].values, [2, 15]);
+        assert_eq!(merged.samples[0].values[..], [2, 15]);
         assert_eq!((merged.mappings.len(), merged.threads.len()), (2, 1));
     }
 

@@ -1,7 +1,11 @@
 //! Samples, their values and labels.
 
 use crate::{StackId, ThreadId};
+use smallvec::SmallVec;
 use std::borrow::Cow;
+
+/// [`Values`], written as with `vec!`.
+pub use smallvec::smallvec as values;
 
 /// What a column of values holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +28,9 @@ impl SampleType {
     }
 }
 
+/// The values of a sample. Most have two at most, which lie in the sample: a million samples are read and written without a million small allocations.
+pub type Values = SmallVec<[i64; 2]>;
+
 /// What was observed on one stack of one thread, under one set of labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -34,7 +41,7 @@ pub struct Sample {
     /// Further attributes.
     pub labels: Vec<Label>,
     /// One value for each of the profile's sample types; what the sample stands for, after unsampling.
-    pub values: Vec<i64>,
+    pub values: Values,
 }
 
 /// An attribute of a sample.

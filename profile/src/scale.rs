@@ -35,7 +35,7 @@ mod tests {
         let mut profile = Profile::new(vec![SampleType::new("cpu", "nanoseconds")]);
         for value in values {
             let stack = profile.stacks.intern([Frame::named("f")]);
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: vec![*value] });
+            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: crate::values![*value] });
         }
         profile
     }

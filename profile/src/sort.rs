@@ -130,7 +130,7 @@ mod tests {
             let thread = profile.threads.iter().position(|t| t.tid == n as u32 % 4).map(|t| ThreadId(t as u32));
             let mut labels = vec![Label::number("n", n as i64), Label::text("state", "on-cpu")];
             labels.rotate_left(turn % 2);
-            profile.samples.push(Sample { stack, thread, labels, values: vec![n as i64] });
+            profile.samples.push(Sample { stack, thread, labels, values: crate::values![n as i64] });
             profile.events.push(Event { unix_ns: n as i64 / 7, thread: thread.unwrap(), stack, weight: n as i64 });
         }
         profile

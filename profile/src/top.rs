@@ -78,7 +78,7 @@ mod tests {
         let mut profile = Profile::new(vec![SampleType::new("alloc_space", "bytes")]);
         for (frames, value) in stacks {
             let stack = profile.stacks.intern(frames.iter().map(|name| Frame::named(name)));
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: vec![*value] });
+            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: crate::values![*value] });
         }
         profile
     }

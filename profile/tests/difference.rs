@@ -36,7 +36,7 @@ impl Build {
         }
         frames.push(Frame::named("malloc"));
         let stack = self.profile.stacks.intern(frames);
-        self.profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values.to_vec() });
+        self.profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values.into() });
         self
     }
 

@@ -7,7 +7,7 @@ mod built;
 use built::Store;
 use layout::{CHUNK, Module, RecordId};
 use profile_recorder_profile::decode::{self, DecodeErrorKind, Limits};
-use profile_recorder_profile::{Frame, Options, Profile, Sample, SampleType, Symbols, encode};
+use profile_recorder_profile::{Frame, Options, Profile, Sample, SampleType, Symbols, encode, values};
 use std::mem::offset_of;
 
 /// A field of a protocol buffer that holds bytes, a message or packed numbers.
@@ -111,7 +111,7 @@ fn a_name_that_begins_with_a_control_character_and_a_hash_is_no_comment() {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
     for name in ["\0# not a comment", "\u{1}", "ends in one\n"] {
         let stack = profile.stacks.intern([Frame::named(name)]);
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: vec![7] });
+        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![7] });
     }
     let mut written = Vec::new();
     encode::collapsed::encode(&profile, &Symbols::new(), &Options::default(), &mut written).unwrap();
@@ -123,7 +123,7 @@ fn counts_that_cancel_each_other_out_are_not_written_one_by_one() {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
     for (name, value) in [("more", i64::MAX), ("less", -i64::MAX)] {
         let stack = profile.stacks.intern([Frame::named(name)]);
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: vec![value] });
+        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![value] });
     }
     let mut written = Vec::new();
     encode::perf::encode(&profile, &Symbols::new(), &Options::default(), &mut written).unwrap();

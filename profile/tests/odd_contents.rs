@@ -6,7 +6,7 @@ use inferno::collapse::Collapse;
 use profile_recorder_profile::decode::{self, DecodeErrorKind, Limits};
 use profile_recorder_profile::top::{self, Leaf};
 use profile_recorder_profile::{
-    Format, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode,
+    Format, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
 };
 use std::borrow::Cow;
 use support::encoded;
@@ -42,7 +42,7 @@ fn profile_of(stacks: impl IntoIterator<Item = (Vec<String>, i64)>) -> (Profile,
         });
         let stack = profile.stacks.intern(names.into_iter().map(|name| Frame::Named(Cow::Owned(name))));
         let thread = Some(ThreadId(profile.threads.len() as u32 - 1));
-        profile.samples.push(Sample { stack, thread, labels: vec![], values: vec![1, value] });
+        profile.samples.push(Sample { stack, thread, labels: vec![], values: values![1, value] });
     }
     profile.comments = ODD.map(str::to_owned).to_vec();
     (profile, Symbols::new())

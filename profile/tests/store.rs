@@ -139,7 +139,7 @@ fn losses_of_two_modes_at_once_belong_to_the_mode_that_lost() {
     let (allocs, cpu) = (decoded.allocs.unwrap(), decoded.cpu.unwrap());
     let lost = |profile: &Profile| {
         let lost = profile.samples.iter().filter(|s| stack(profile, s).iter().any(|frame| frame.starts_with("[lost")));
-        lost.map(|s| s.values.clone()).filter(|values| values[..2] != [2, 32]).collect::<Vec<_>>()
+        lost.map(|s| s.values.to_vec()).filter(|values| values[..2] != [2, 32]).collect::<Vec<_>>()
     };
     assert_eq!(lost(&allocs), [vec![2, 64, 0]]);
     assert_eq!(lost(&cpu), [vec![1, 5_000_000]]);

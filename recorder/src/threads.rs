@@ -21,7 +21,8 @@ pub(crate) fn once_each(wall: &Profile) -> Profile {
             *known = sample;
         }
     }
-    let samples = longest.into_values().map(|sample| Sample { values: vec![1], ..sample.clone() }).collect();
+    let samples =
+        longest.into_values().map(|sample| Sample { values: profile::values![1], ..sample.clone() }).collect();
     Profile {
         mappings: wall.mappings.clone(),
         threads: wall.threads.clone(),
@@ -57,7 +58,7 @@ mod tests {
                 stack,
                 thread: Some(ThreadId(thread)),
                 labels: Vec::new(),
-                values: vec![1, nanos],
+                values: profile::values![1, nanos],
             });
             stack
         };
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(threads.sample_types, [SampleType::new("threads", "count")]);
         let stacks: Vec<_> = threads.samples.iter().map(|s| (s.thread, s.stack, s.values.clone())).collect();
         let once = [(0, long), (1, other), (3, unseen)];
-        assert_eq!(stacks, once.map(|(thread, stack)| (Some(ThreadId(thread)), stack, vec![1])));
+        assert_eq!(stacks, once.map(|(thread, stack)| (Some(ThreadId(thread)), stack, profile::values![1])));
         assert_eq!(seen(&threads), 2);
     }
 }

@@ -251,7 +251,7 @@ mod tests {
         });
         let frame = Frame::Address { mapping: Some(MappingId(0)), svma: Svma(0x20), kind: AddressKind::Instruction };
         let stack = profile.stacks.intern([Frame::named("main"), frame.clone()]);
-        for (route, values) in [("/a", vec![1, 10]), ("/b", vec![0, 5])] {
+        for (route, values) in [("/a", profile::values![1, 10]), ("/b", profile::values![0, 5])] {
             let labels = vec![Label::text("route", route)];
             profile.samples.push(profile::Sample { stack, thread: None, labels, values });
         }

@@ -85,7 +85,7 @@ pub(super) fn reduced(profile: &Profile, most: usize, threads: bool) -> Profile 
     let weight = |sample: &Sample| std::cmp::Reverse(sample.values.get(column).map_or(0, |value| value.unsigned_abs()));
     profile.samples.sort_by_key(weight);
     let small = profile.samples.split_off(most.saturating_sub(1));
-    let mut values = vec![0_i64; profile.sample_types.len()];
+    let mut values: profile::Values = profile::values![0; profile.sample_types.len()];
     for sample in &small {
         for (sum, value) in values.iter_mut().zip(&sample.values) {
             *sum = sum.saturating_add(*value);
@@ -114,14 +114,14 @@ mod tests {
             let stack = profile.stacks.intern([Frame::named("main"), Frame::Named(format!("f{}", number / 2).into())]);
             let labels = vec![Label::text("syscall", format!("call {number}")), Label::text("route", "/")];
             let thread = Some(ThreadId(number as u32 % 2));
-            profile.samples.push(Sample { stack, thread, labels, values: vec![1, 10 * number] });
+            profile.samples.push(Sample { stack, thread, labels, values: profile::values![1, 10 * number] });
         }
         let all = reduced(&profile, 50, false);
         assert_eq!((all.samples.len(), all.total(0), all.total(1)), (50, 100, 49_500));
         assert!(all.threads.is_empty() && all.samples.iter().all(|sample| sample.labels.len() == 1));
         let few = reduced(&profile, 10, false);
         assert_eq!((few.samples.len(), few.total(0), few.total(1)), (10, 100, 49_500));
-        assert_eq!(few.samples[0].values, [2, 980 + 990], "the largest first");
+        assert_eq!(few.samples[0].values[..], [2, 980 + 990], "the largest first");
         assert_eq!(reduced(&profile, 1000, true).samples.len(), 100);
     }
 }

@@ -88,7 +88,12 @@ mod tests {
             ..Thread::default()
         });
         let stack = profile.stacks.intern([Frame::named("main"), Frame::named("malloc")]);
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: Vec::new(), values: vec![calls] });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(0)),
+            labels: Vec::new(),
+            values: profile::values![calls],
+        });
         Decoded { pid, allocs: Some(profile), ..Decoded::default() }
     }
 

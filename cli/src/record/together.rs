@@ -23,7 +23,7 @@ pub(super) fn together(all: &[Measured]) -> (Profile, Symbols) {
             let own = profile.sample_types.len();
             let after = types.len().saturating_sub(before + own);
             for sample in &mut profile.samples {
-                sample.values.splice(0..0, std::iter::repeat_n(0, before));
+                sample.values.insert_many(0, std::iter::repeat_n(0, before));
                 sample.values.extend(std::iter::repeat_n(0, after));
             }
             (profile.sample_types, profile.default_sample_type) = (types.clone(), None);
@@ -75,7 +75,7 @@ mod tests {
         let frame = Frame::Address { mapping: Some(MappingId(1)), svma: Svma(16), kind: AddressKind::Instruction };
         let stack = profile.stacks.intern([frame.clone()]);
         profile.events.push(Event { unix_ns: 1, thread: ThreadId(0), stack, weight: 9 });
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: vec![], values });
+        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: vec![], values: values.into() });
         profile.period_type = Some(types[0].clone());
         let mut symbols = Symbols::new();
         symbols.insert(frame.address().unwrap(), vec![SymbolFrame::named(module)]);

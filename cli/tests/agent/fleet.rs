@@ -81,7 +81,7 @@ pub(crate) fn profile() -> (Profile, Symbols) {
             stack,
             thread: Some(ThreadId(thread)),
             labels,
-            values: vec![count, count * 100_000_000],
+            values: profile::values![count, count * 100_000_000],
         });
     }
     (profile, symbols)

@@ -77,7 +77,7 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<Profile, DecodeError> {
         let index = *samples.entry((stack, thread, labels.clone())).or_insert(samples_so_far);
         match profile.samples.get_mut(index) {
             Some(sample) => sample.values.iter_mut().for_each(|sum| *sum = sum.saturating_add(value)),
-            None => profile.samples.push(Sample { stack, thread, labels, values: vec![value] }),
+            None => profile.samples.push(Sample { stack, thread, labels, values: crate::values![value] }),
         }
     }
     Ok(profile)

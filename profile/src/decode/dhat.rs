@@ -62,7 +62,7 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), Decode
             let frame = *frames.get(*index).ok_or_else(|| DecodeError::corrupt(format!("no frame {index}")))?;
             stack = profile.stacks.push(stack, frame);
         }
-        let mut values = vec![point.tbk, point.tb];
+        let mut values = crate::values![point.tbk, point.tb];
         if file.bklt {
             values.extend([point.ebk, point.eb]);
         }

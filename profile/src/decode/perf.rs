@@ -255,7 +255,7 @@ impl Reader {
             return Err(DecodeError::corrupt(format!("{} events are too many to have a column each", types.len())));
         }
         for ((stack, thread, event), entries, sum) in self.found {
-            let mut values = vec![0; types.len()];
+            let mut values = crate::values![0; types.len()];
             if let Some(value) = values.get_mut(event + 1) {
                 *value = sum;
             }

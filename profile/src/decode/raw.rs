@@ -9,7 +9,7 @@ use crate::raw::{
 };
 use crate::{
     AddressKind, Event, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, Sample, SampleType, StackId,
-    Stacks, Svma, SymbolFrame, Symbols, Thread, ThreadId,
+    Stacks, Svma, SymbolFrame, Symbols, Thread, ThreadId, Values,
 };
 use flate2::read::DeflateDecoder;
 use prost::encoding::decode_varint;
@@ -216,7 +216,7 @@ impl Reader {
             };
             labels.push(Label { key, value });
         }
-        let values: Parsed<Vec<i64>> = self.profile.sample_types.iter().map(|_| fields.signed()).collect();
+        let values: Parsed<Values> = self.profile.sample_types.iter().map(|_| fields.signed()).collect();
         self.profile.samples.push(Sample { stack, thread, labels, values: values? });
         Ok(())
     }

@@ -33,7 +33,7 @@ mod tests {
         let mut add = |name: &'static str, state, nanos| {
             let stack = profile.stacks.intern([Frame::named("main"), Frame::named(name)]);
             let labels = vec![Label::text("state", state), Label::text("syscall", "poll")];
-            profile.samples.push(Sample { stack, thread: None, labels, values: vec![1, nanos] });
+            profile.samples.push(Sample { stack, thread: None, labels, values: crate::values![1, nanos] });
         };
         add("poll", "off-cpu", 50);
         add("work", "on-cpu", 70);

@@ -2,7 +2,7 @@
 
 use super::nodes::{Modules, Nodes, Place, lost_frame};
 use super::{Decoded, saturate, text_of, unsampled};
-use crate::{Event, Label, Profile, Sample, SampleType, StackId, Stacks, Thread, ThreadId};
+use crate::{Event, Label, Profile, Sample, SampleType, StackId, Stacks, Thread, ThreadId, Values};
 use layout::{
     AllocValuesFields, HeaderFields, Lost, NodeFields, OBJECTS_FRACTION_BITS, RecordId, Root, ThreadFields,
     TimeSampleFields, TimeValuesFields, View, modes,
@@ -272,9 +272,9 @@ static CPU: [SampleType; 2] = [SampleType::new("samples", "count"), SampleType::
 static WALL: [SampleType; 2] = [SampleType::new("samples", "count"), SampleType::new("wall", "nanoseconds")];
 
 /// What a profile shows of allocations. Fractions of objects end here.
-fn allocations([objects_q16, bytes, freed_objects_q16, freed_bytes, temporary_q16]: Raw, heap: bool) -> Vec<i64> {
+fn allocations([objects_q16, bytes, freed_objects_q16, freed_bytes, temporary_q16]: Raw, heap: bool) -> Values {
     let whole = |q16: u64| saturate(q16.saturating_add(1 << (OBJECTS_FRACTION_BITS - 1)) >> OBJECTS_FRACTION_BITS);
-    let mut values = vec![whole(objects_q16), saturate(bytes)];
+    let mut values = crate::values![whole(objects_q16), saturate(bytes)];
     if heap {
         // A free can be read that came after its allocation was: nothing is in use less than not at all.
         values.push(whole(objects_q16.saturating_sub(freed_objects_q16)));

@@ -36,7 +36,12 @@ mod tests {
         let mut profile = Profile { period: 1_000_000, ..Profile::new(types) };
         let stack = profile.stacks.intern([Frame::named("main")]);
         let mut add = |ticks, nanos| {
-            profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: vec![ticks, nanos] });
+            profile.samples.push(Sample {
+                stack,
+                thread: None,
+                labels: Vec::new(),
+                values: crate::values![ticks, nanos],
+            });
             rate_reached(&profile)
         };
         assert_eq!(add(0, 9_000_000_000), None, "unsampled");

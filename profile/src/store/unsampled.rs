@@ -41,7 +41,7 @@ fn add(profile: &mut Profile, nanos: u64) {
         *value = value.saturating_add(saturate(nanos));
         return;
     }
-    let mut values = vec![0; profile.sample_types.len()];
+    let mut values = crate::values![0; profile.sample_types.len()];
     if let Some(value) = values.get_mut(column) {
         *value = saturate(nanos);
     }
@@ -58,7 +58,7 @@ mod tests {
         let mut window = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);
         let of = |window: &mut Profile, frame: Frame, nanos: i64| {
             let stack = window.stacks.intern([frame]);
-            window.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: vec![0, nanos] });
+            window.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: crate::values![0, nanos] });
         };
         of(&mut window, Frame::named("works"), 10);
         of(&mut window, frame(), -1);

@@ -3,7 +3,9 @@
 use crate::readers::installed;
 use crate::support::{self, encoded};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode};
+use profile_recorder_profile::{
+    Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -134,20 +136,20 @@ fn states_are_categories_and_odd_contents_are_loaded() {
             stack,
             thread: Some(ThreadId(i as u32 % 2)),
             labels,
-            values: vec![1 << (10 * i), 1_000_000],
+            values: values![1 << (10 * i), 1_000_000],
         });
     }
     profile.samples.push(Sample {
         stack: profile.samples[0].stack,
         thread: None,
         labels: vec![],
-        values: vec![i64::MAX, 5],
+        values: values![i64::MAX, 5],
     });
     profile.samples.push(Sample {
         stack: profile.samples[1].stack,
         thread: None,
         labels: vec![],
-        values: vec![-3, -5],
+        values: values![-3, -5],
     });
     let of = (profile, Symbols::new());
     let viewer = Viewer::load("odd", &of, &Options::default());

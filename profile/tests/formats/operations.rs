@@ -2,7 +2,7 @@
 
 use crate::support::Random;
 use profile_recorder_profile::{
-    AddressKind, Frame, Label, Mapping, MappingId, Profile, Sample, SampleType, Svma, Thread, ThreadId,
+    AddressKind, Frame, Label, Mapping, MappingId, Profile, Sample, SampleType, Svma, Thread, ThreadId, values,
 };
 
 /// A profile of small parts, so that different ones have much in common.
@@ -29,7 +29,7 @@ fn random(seed: u64) -> Profile {
         let stack = profile.stacks.intern(frames);
         let thread = random.below(4).checked_sub(1).map(|id| ThreadId(id as u32));
         let labels = (0..random.below(2)).map(|_| Label::number("n", random.below(2) as i64)).collect();
-        let values = vec![random.below(9) as i64, random.below(1 << 40) as i64 - (1 << 39)];
+        let values = values![random.below(9) as i64, random.below(1 << 40) as i64 - (1 << 39)];
         profile.samples.push(Sample { stack, thread, labels, values });
     }
     profile

@@ -3,7 +3,10 @@
 use crate::support::{self, Random, encoded};
 use profile_recorder_profile::decode::{self, DecodeErrorKind, Limits, Readable};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Format, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId};
+use profile_recorder_profile::{
+    AddressKind, Format, Frame, Label, Options, Profile, Sample, SampleType, Stacks, SymbolFrame, Symbols, Thread,
+    ThreadId, values,
+};
 
 fn written(format: Format, of: &(Profile, Symbols), column: usize) -> Vec<u8> {
     let options = Options { sample_type: Some(column), ..Options::default() };
@@ -78,8 +81,8 @@ fn col_brings_container_and_application_back() {
     profile.comments = vec!["a \"comment\"\nof two lines".into()];
     let stack = profile.stacks.intern(["main", "f"].map(Frame::named));
     let labels = vec![Label::text("container", "web"), Label::text("appid", "java: a;b 3")];
-    profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels, values: vec![(1 << 53) + 1] });
-    profile.samples.push(Sample { stack, thread: None, labels: vec![], values: vec![-7] });
+    profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels, values: values![(1 << 53) + 1] });
+    profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![-7] });
     let bytes = written(Format::Col, &(profile.clone(), Symbols::new()), 0);
     let (read, _) = decode::read(&bytes, Limits::default()).unwrap();
     assert_eq!((&read.sample_types, &read.comments), (&profile.sample_types, &profile.comments));
@@ -88,6 +91,36 @@ fn col_brings_container_and_application_back() {
     assert_eq!(samples[0], (-7, vec![], None));
     assert_eq!(samples[1].1, [Label::text("container", "web"), Label::text("appid", "java: a:b_3")]);
     assert_eq!(read.threads[0].process, "od:d_7");
+}
+
+/// What one thread is about to run is where another's call will return to: in pprof they are one place, whichever of the two has a name.
+#[test]
+fn an_address_of_both_kinds_is_one_location() {
+    for (named, other) in [(0, 1), (1, 0)] {
+        let frames = [
+            support::at(0, 0x2101, AddressKind::ReturnAddress),
+            support::at(0, 0x2100, AddressKind::Instruction),
+            Frame::named("[no stack]"),
+        ];
+        let mut profile = support::cpu().0;
+        (profile.samples, profile.events, profile.stacks) = Default::default();
+        let stacks = [named, other, 2].map(|of| profile.stacks.intern([frames[of].clone()]));
+        for stack in [stacks[0], stacks[1], stacks[2], Stacks::ROOT] {
+            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![1, 10] });
+        }
+        for of in [named, other] {
+            let mut symbols = Symbols::new();
+            symbols.insert(frames[of].address().unwrap(), vec![SymbolFrame::named("both")]);
+            let bytes = written(Format::Pprof, &(profile.clone(), symbols), 0);
+            let (read, symbols) = decode::read(&bytes, Limits::default()).unwrap();
+            let read_frames = read.stacks.frames();
+            assert_eq!(read_frames.len(), 2, "{read_frames:?}");
+            let names: Vec<_> = read_frames.iter().flat_map(|frame| symbols.get(frame)).collect();
+            assert_eq!(names.len(), 1, "{names:?}");
+            assert_eq!(&*names[0].name, "both");
+            assert_eq!(read.samples.len(), 4);
+        }
+    }
 }
 
 #[test]

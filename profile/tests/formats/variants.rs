@@ -1,7 +1,7 @@
 //! Flame graphs that grow the other way or begin at the leaves, and labels as frames.
 
 use crate::support::{self, encoded};
-use profile_recorder_profile::{Frame, Growth, Label, Options, Profile, Sample, SampleType, Symbols, encode};
+use profile_recorder_profile::{Frame, Growth, Label, Options, Profile, Sample, SampleType, Symbols, encode, values};
 
 fn profile() -> (Profile, Symbols) {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
@@ -10,7 +10,7 @@ fn profile() -> (Profile, Symbols) {
     {
         let stack = profile.stacks.intern(names.map(Frame::named));
         let labels = vec![Label::number("shard", shard), Label::text("route", "/a;b")];
-        profile.samples.push(Sample { stack, thread: None, labels, values: vec![value] });
+        profile.samples.push(Sample { stack, thread: None, labels, values: values![value] });
     }
     (profile, Symbols::new())
 }

@@ -3,7 +3,7 @@
 
 use profile_recorder_profile::{
     AddressKind, Event, Frame, Label, Mapping, MappingId, Options, Profile, Sample, SampleType, StackId, Svma,
-    SymbolFrame, Symbols, Thread, ThreadId,
+    SymbolFrame, Symbols, Thread, ThreadId, values,
 };
 use std::io;
 
@@ -53,7 +53,7 @@ pub fn cpu() -> (Profile, Symbols) {
     let jit = profile.stacks.intern([Frame::named("[truncated: no unwind table]"), nowhere]);
     let lost = profile.stacks.intern([Frame::named("[lost: store full]")]);
     let mut add = |stack, thread: Option<u32>, labels, samples, nanos| {
-        profile.samples.push(Sample { stack, thread: thread.map(ThreadId), labels, values: vec![samples, nanos] });
+        profile.samples.push(Sample { stack, thread: thread.map(ThreadId), labels, values: values![samples, nanos] });
     };
     add(hot, Some(0), vec![], 7, 70_000_001);
     add(hot, Some(1), vec![Label::text("request", "GET /"), Label::number("shard", 3)], 2, 20_000_000);
@@ -106,7 +106,12 @@ pub fn heap() -> (Profile, Symbols) {
     let grow = profile.stacks.intern(["main", "grow", "realloc"].map(Frame::named));
     let leak = profile.stacks.intern(["main", "load", "leak", "malloc"].map(Frame::named));
     let mut add = |stack, thread, values: [i64; 4]| {
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(thread)), labels: vec![], values: values.to_vec() });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(thread)),
+            labels: vec![],
+            values: values.to_vec().into(),
+        });
     };
     add(grow, 0, [100, 4096, 0, 0]);
     add(leak, 1, [10, 10_000_000, 8, 8_000_000]);
@@ -145,7 +150,7 @@ pub fn large(count: usize, stacks: usize) -> (Profile, Symbols) {
             stack: ids[random.below(stacks as u64) as usize],
             thread: Some(ThreadId((i % 20) as u32)),
             labels: vec![],
-            values: vec![objects, objects * (16 + random.below(500) as i64)],
+            values: values![objects, objects * (16 + random.below(500) as i64)],
         });
     }
     (profile, symbols)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use profile::{LabelValue, Profile, Sample, Symbols, names};
+use profile::{LabelValue, Profile, Sample, Symbols, Values, names};
 
 /// How much a text says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) fn text(profile: &Profile, symbols: &Symbols, title: &str, debug: Deb
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "# {comment}");
     }
-    let mut groups: Vec<(Vec<i64>, &Sample)> = Vec::new();
+    let mut groups: Vec<(Values, &Sample)> = Vec::new();
     match debug {
         Debug::Samples => groups.extend(profile.samples.iter().map(|sample| (sample.values.clone(), sample))),
         Debug::Stacks => {
@@ -95,7 +95,12 @@ mod tests {
         let large = profile.stacks.intern(["start", "large"].map(Frame::named));
         for (stack, thread, nanos) in [(small, 0, 5), (large, 0, 6), (large, 1, 7)] {
             let labels = vec![Label::text("route", "/a"), Label::number("n", 3)];
-            profile.samples.push(Sample { stack, thread: Some(ThreadId(thread)), labels, values: vec![1, nanos] });
+            profile.samples.push(Sample {
+                stack,
+                thread: Some(ThreadId(thread)),
+                labels,
+                values: profile::values![1, nanos],
+            });
         }
         for name in ["main", "worker"] {
             profile.threads.push(Thread { tid: 7, name: name.to_owned(), ..Thread::default() });

@@ -3,7 +3,7 @@
 use super::{LABEL, LOCATION, VALUE, not_proto};
 use crate::decode::DecodeError;
 use crate::decode::wire::{Field, field, number};
-use crate::{Sample, StackId, ThreadId};
+use crate::{Sample, StackId, ThreadId, Values};
 use prost::encoding::encode_varint;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -57,7 +57,7 @@ impl Samples {
     pub(super) fn add(&mut self, mut rest: &[u8]) -> Result<(), DecodeError> {
         let mut locations = Cow::Borrowed(&[][..]);
         // Most have as many as the one before.
-        let mut values = Vec::with_capacity(self.columns);
+        let mut values = Values::with_capacity(self.columns);
         self.fields.clear();
         while !rest.is_empty() {
             let from = rest;
