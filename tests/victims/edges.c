@@ -25,8 +25,9 @@ static long cpu_ns(void) {
 NOINLINE static void work(void) {
   long end = cpu_ns() + 100000000;
   for (int i = 0; i < 100; i++) free(malloc(40));
+  /* Seldom asked: where threads wait for a processor, that is when the kernel takes one away, before the tick. */
   while (burns && cpu_ns() < end)
-    for (int k = 0; k < 1000; k++) sink += k;
+    for (int k = 0; k < 10000000; k++) sink += k;
 }
 
 /* Three functions in turn, so that each level is known. The arguments: levels to go, and where the stack may not be used any more. */

@@ -65,7 +65,7 @@ NOINLINE static void work(int burn) {
   double end = cpu_seconds() + 1;
   for (long i = 0; burn ? cpu_seconds() < end : i < 3000; i++) {
     if (!burn) outer(i);
-    for (int k = 0; burn && k < 10000; k++) outer(i);
+    for (int k = 0; burn && k < 300000; k++) outer(i);
     if (burn) free(malloc(100));
   }
 }
