@@ -12,13 +12,13 @@ use crate::tree::Place;
 use crate::walk::{self, Cached};
 use layout::{Frame, ModuleIndex, Pseudo, RecordId, Root};
 use unwind::arch::Registers;
-use unwind::kept::{KeptFrame, Room, TooDeep, Words};
+use unwind::kept::{Extent, KeptFrame, Room, TooDeep, Word};
 use unwind::{FrameAddress, Truncated};
 
 /// What is kept from one stack to the next. Zeroed memory is one that has kept nothing.
 #[derive(Debug)]
 pub struct Kept {
-    depth: usize,
+    extent: Extent,
     generation: u32,
     /// End of the thread's own stack.
     stack_high: u64,
@@ -28,13 +28,13 @@ pub struct Kept {
     /// Frame whose caller was looked for by all registers, and not found.
     in_vain: Option<Registers>,
     frames: [KeptFrame<Registers, ModuleIndex>; MAX_FRAMES],
-    words: [Words; MAX_FRAMES],
+    words: [Word; 2 * MAX_FRAMES],
 }
 
 impl Kept {
     /// Forgets the walk before.
     pub fn clear(&mut self) {
-        self.depth = 0;
+        self.extent = Extent::default();
     }
 
     /// Captures the stack at `at` and enters it below the thread's root of a kind; its leaf's node, or `None` if the store is full.
@@ -55,12 +55,12 @@ impl Kept {
         // Words have their numbers in one stack; a state may be another thread's by now.
         if self.generation != generation || self.stack_high != stack.high {
             (self.generation, self.stack_high) = (generation, stack.high);
-            self.depth = 0;
+            self.extent = Extent::default();
         }
         let mut memory = StackMemory::new(stack, registers.sp);
         let mut rules = Cached::<C>::new();
         let room = Room { frames: &mut self.frames, words: &mut self.words };
-        let walked = match unwind::kept::walk(room, &mut self.depth, (at, registers), &mut rules, &mut memory) {
+        let walked = match unwind::kept::walk(room, &mut self.extent, (at, registers), &mut rules, &mut memory) {
             Ok(walked) => walked,
             Err(TooDeep) => {
                 plainly::<C>(recording, stack, at, registers.sp, registers.fp);
@@ -95,7 +95,7 @@ impl Kept {
         if let Some(before) = first.checked_sub(1) {
             place = Place::from_bits(self.frames.get(before)?.note);
         }
-        let fresh = self.frames.get_mut(first..self.depth)?;
+        let fresh = self.frames.get_mut(first..self.extent.depth)?;
         // Below another root the places of others have been here before. A frame that cannot be entered has a note without a node, as a new one has.
         if first < walked.shared {
             fresh.iter_mut().for_each(|frame| frame.note = 0);
@@ -193,10 +193,11 @@ impl Kept {
     ) {
         walk::capture::<crate::rules::InHook>(recording, stack, at, registers, None);
         let end = end.err().map(|reason| Frame::pseudo(Pseudo::Truncated(walk::reason_of(reason))).to_bits());
-        let kept = self.frames.get(..self.depth).into_iter().flatten().rev().map(|frame| match frame.address() {
-            FrameAddress::Instruction(avma) => Frame::instruction(frame.tag, avma),
-            FrameAddress::ReturnAddress(avma) => Frame::return_address(frame.tag, avma),
-        });
+        let kept =
+            self.frames.get(..self.extent.depth).into_iter().flatten().rev().map(|frame| match frame.address() {
+                FrameAddress::Instruction(avma) => Frame::instruction(frame.tag, avma),
+                FrameAddress::ReturnAddress(avma) => Frame::return_address(frame.tag, avma),
+            });
         let kept = kept.filter(|frame| !modules::is_own(frame.module())).map(Frame::to_bits).chain(end);
         let plain = recording.frames.get(..recording.depth).into_iter().flatten().copied();
         if !kept.eq(plain) {

@@ -6,7 +6,7 @@
 
 use crate::probed::Probed;
 use crate::{maps, syscall};
-use unwind::kept::Words;
+use unwind::kept::Word;
 use unwind::{Memory, Slot};
 
 /// Range of a thread's stack.
@@ -105,22 +105,22 @@ impl Memory for StackMemory {
         self.is_known(address).then(|| unsafe { self.word(number) })
     }
 
-    /// Four frames at a time.
+    /// Eight at a time.
     #[inline]
-    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
+    fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
         if !self.is_known(sp) {
             return 0;
         }
-        let (rest, fours) = words.as_rchunks::<4>();
+        let (rest, eights) = words.as_rchunks::<8>();
         let mut unchanged = 0;
-        for four in fours.iter().rev() {
-            // SAFETY: what is compared lies between `sp`, hence the stack's pointer, and the stack's top. What lies behind words that are not to be compared, among the same four, could be read when
+        for eight in eights.iter().rev() {
+            // SAFETY: what is compared lies between `sp`, hence the stack's pointer, and the stack's top. What lies behind words that are not to be compared, among the same eight, could be read when
             // it was kept, in this stack: it may have changed since, and is still there.
-            let differ = four.iter().fold(0, |all, words| all | unsafe { self.difference(words) });
+            let differ = eight.iter().fold(0, |all, word| all | unsafe { self.difference(word) });
             if at_once(differ) != 0 {
-                return unchanged + self.unchanged_of(four);
+                return unchanged + self.unchanged_of(eight);
             }
-            unchanged += 4;
+            unchanged += 8;
         }
         unchanged + self.unchanged_of(rest)
     }
@@ -137,22 +137,21 @@ fn at_once(mut number: u64) -> u64 {
 }
 
 impl StackMemory {
-    /// How many of a few, one by one: by itself, so that the compiler keeps nothing of the four for it.
+    /// How many of a few, one by one: by itself, so that the compiler keeps nothing of the eight for it.
     #[inline(never)]
-    fn unchanged_of(&self, few: &[Words]) -> usize {
+    fn unchanged_of(&self, few: &[Word]) -> usize {
         // SAFETY: as in `unchanged`, which calls this.
-        few.iter().rev().take_while(|words| unsafe { self.difference(words) } == 0).count()
+        few.iter().rev().take_while(|word| unsafe { self.difference(word) } == 0).count()
     }
 
-    /// Zero if memory still holds these.
+    /// Zero if memory still holds it.
     ///
     /// # Safety
     /// As for [`word`](Self::word).
     #[inline(always)]
-    unsafe fn difference(&self, words: &Words) -> u64 {
+    unsafe fn difference(&self, word: &Word) -> u64 {
         // SAFETY: as the caller promises.
-        let [return_word, fp_word] = unsafe { [self.word(words.slots as u32), self.word((words.slots >> 32) as u32)] };
-        return_word ^ words.return_word | fp_word ^ words.fp_word
+        unsafe { self.word(word.slot.0) ^ word.word }
     }
 
     /// # Safety
@@ -196,27 +195,28 @@ mod tests {
         let low = stack.as_ptr() as u64;
         let bounds = Bounds { low, high: low + 320 };
         let memory = StackMemory::new(bounds, low);
-        let at = |i: u64| u64::from(memory.slot(low + i * 8).unwrap().0);
         // Root first.
-        let words: [Words; 20] = core::array::from_fn(|i| {
-            let word = 2 * (19 - i as u64);
-            Words { slots: at(word + 1) << 32 | at(word), return_word: word, fp_word: word + 1 }
+        let words: [Word; 40] = core::array::from_fn(|i| {
+            let word = 39 - i as u64;
+            Word { slot: memory.slot(low + word * 8).unwrap(), frame: i as u32, word }
         });
-        assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), 20);
+        assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), 40);
         for (changed, word) in core::hint::black_box(&mut stack).iter_mut().enumerate() {
             let was = core::mem::replace(core::hint::black_box(word), u64::MAX);
-            assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), changed / 2);
+            assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), changed);
             *core::hint::black_box(word) = was;
         }
-        for none in 0..20 {
+        for none in 0..39 {
             let mut words = words;
-            words[none] = Words::NONE;
-            assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), 19 - none);
+            words[none..none + 2].copy_from_slice(&Word::none(7));
+            // Memory can hold one of the two, not both.
+            let unchanged = StackMemory::new(bounds, low).unchanged(&words, low);
+            assert!([38 - none, 39 - none].contains(&unchanged), "{unchanged} behind {none}");
         }
         // From a frame that lies below the stack pointer on nothing is compared.
         assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words, low + 152), 0);
-        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words[..10], low + 160), 10);
-        assert_eq!(StackMemory::new(bounds, low).unchanged(&[Words::NONE; 9], low), 0);
+        assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words[..20], low + 160), 20);
+        assert_eq!(StackMemory::new(bounds, low).unchanged(&Word::none(0), low), 0);
         assert_eq!(StackMemory::new(Bounds::default(), low).unchanged(&words, low), 0, "no stack is known");
     }
 }

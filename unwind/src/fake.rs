@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use crate::kept::Words;
+use crate::kept::Word;
 use crate::{FrameAddress, Memory, Rule, Rules, Slot, Step, Truncated, Unwind, Walker};
 
 /// Words from an address on; nothing else can be read.
@@ -28,11 +28,10 @@ impl Memory for Stack<'_> {
         self.read(u64::from(slot.checked_sub(1 << 31)?))
     }
 
-    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
-        let compared = words.iter().rev().take_while(|words| **words != Words::NONE);
-        let slots = compared.flat_map(|words| [words.slots as u32, (words.slots >> 32) as u32]);
-        slots.for_each(|slot| assert!(u64::from(slot ^ 1 << 31) >= sp, "a word below the frame"));
-        words.iter().rev().take_while(|words| words.hold(self)).count()
+    fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
+        let compared = words.iter().rev().take_while(|word| word.slot != Word::none(0)[0].slot);
+        compared.for_each(|word| assert!(u64::from(word.slot.0 ^ 1 << 31) >= sp, "a word below the frame"));
+        words.iter().rev().take_while(|word| word.holds(self)).count()
     }
 }
 

@@ -24,7 +24,9 @@ pub struct KeptFrame<G: Unwind, T> {
 /// How a kept frame is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
-    /// By comparing its words.
+    /// By comparing the word of its return address: its caller's frame pointer is its own, or nobody knows it.
+    Word,
+    /// By comparing that and the caller's frame pointer.
     Words,
     /// By stepping again: its rule reads more than these words, or they lie on another stack, or it is where an incomplete walk ended.
     Step,
@@ -32,38 +34,49 @@ enum Check {
     Root,
 }
 
-/// The words that were read for a frame's caller. Apart from the frames, since comparing them is all that most frames ask for.
+/// A word that was read for a frame's caller: its return address, or the caller's frame pointer. Apart from the frames, since comparing them is all that most frames ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Words {
-    /// Where they are: the return address's [`Slot`] in the lower half; in the upper half that of the caller's frame pointer, or the return address's again if that was not
-    /// read from memory.
-    pub slots: u64,
-    /// The return address.
-    pub return_word: u64,
-    /// The caller's frame pointer.
-    pub fp_word: u64,
+pub struct Word {
+    /// Where it is.
+    pub slot: Slot,
+    /// The frame among the kept ones.
+    pub frame: u32,
+    /// What it was.
+    pub word: u64,
 }
 
-impl Words {
-    /// None that are to be compared: memory cannot hold both. The slot is that of a stack's last word, which can be read where any can.
-    pub const NONE: Self = Self { slots: u64::MAX, return_word: 0, fp_word: 1 };
-
-    /// Whether they still are what memory holds.
+impl Word {
+    /// Words of a frame that is not verified by comparing: memory cannot hold both. The slot is that of a stack's last word, which can be read where any can.
     #[inline]
-    pub fn hold(&self, memory: &mut (impl Memory + ?Sized)) -> bool {
-        let [return_slot, fp_slot] = [Slot(self.slots as u32), Slot((self.slots >> 32) as u32)];
-        memory.read_slot(return_slot) == Some(self.return_word) && memory.read_slot(fp_slot) == Some(self.fp_word)
+    pub const fn none(frame: u32) -> [Self; 2] {
+        let slot = Slot(u32::MAX);
+        [Self { slot, frame, word: 0 }, Self { slot, frame, word: 1 }]
+    }
+
+    /// Whether it still is what memory holds.
+    #[inline]
+    pub fn holds(&self, memory: &mut (impl Memory + ?Sized)) -> bool {
+        memory.read_slot(self.slot) == Some(self.word)
     }
 }
 
-/// What is kept, in memory of the caller: both slices have the same length.
+/// What is kept, in memory of the caller.
 #[derive(Debug)]
 pub struct Room<'a, G: Unwind, T> {
     /// The frames, root first.
     pub frames: &'a mut [KeptFrame<G, T>],
-    /// The words of each frame.
-    pub words: &'a mut [Words],
+    /// The words of the frames, in their order: one or two of each, so there is room for twice as many.
+    pub words: &'a mut [Word],
+}
+
+/// How much of the room is in use, from the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The frames of the walk.
+    pub depth: usize,
+    /// Their words.
+    words: usize,
 }
 
 impl<G: Unwind, T> KeptFrame<G, T> {
@@ -85,6 +98,12 @@ impl<G: Unwind, T> KeptFrame<G, T> {
     pub fn registers(&self) -> G {
         G::unpack(self.registers)
     }
+
+    /// How many words it has.
+    #[inline]
+    fn words(&self) -> usize {
+        if self.check == Check::Word { 1 } else { 2 }
+    }
 }
 
 /// What a walk found.
@@ -100,13 +119,13 @@ pub struct Walked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooDeep;
 
-/// Walks a stack and leaves it in the first `depth` places of `room`, root first.
+/// Walks a stack and leaves it in the first `extent.depth` places of `room`, root first.
 ///
-/// `address` is that of the registers. There is what the walk before left; a depth of zero makes this a plain walk. The remaining places are used while walking.
+/// `address` is that of the registers. There is what the walk before left; an extent of nothing makes this a plain walk. The remaining places are used while walking.
 #[inline]
 pub fn walk<G, R, M>(
     room: Room<'_, G, R::Tag>,
-    depth: &mut usize,
+    extent: &mut Extent,
     (address, registers): (FrameAddress, G),
     rules: &mut R,
     memory: &mut M,
@@ -116,39 +135,43 @@ where
     R: Rules,
     M: Memory,
 {
-    let kept = core::mem::replace(depth, 0);
+    let kept = core::mem::take(extent);
     let Room { frames, words } = room;
-    let mut walk =
-        Walk { room: frames.len().min(words.len()), kept, frames, words, rules, memory, switches: STACK_SWITCHES };
-    let end_of_room = walk.room;
+    let end_of_room = Extent { depth: frames.len(), words: words.len() };
+    let mut walk = Walk { room: end_of_room, kept, frames, words, rules, memory, switches: STACK_SWITCHES };
     let end = walk.run(address, registers).ok_or(TooDeep)?;
-    let shared = walk.kept;
-    let fresh = end_of_room.wrapping_sub(walk.room);
+    let (shared, from) = (walk.kept, walk.room);
+    let fresh = end_of_room.depth.wrapping_sub(from.depth);
+    let fresh_words = end_of_room.words.wrapping_sub(from.words);
     // The new ones move down to the shared ones. Ranges are tried before they are used, so that no panic is compiled in.
     if fresh > 0
-        && walk.room != shared
-        && let Some(frames) = walk.frames.get_mut(shared..end_of_room)
-        && let Some(words) = walk.words.get_mut(shared..end_of_room)
+        && let Some(frames) = walk.frames.get_mut(shared.depth..)
+        && let Some(words) = walk.words.get_mut(shared.words..)
     {
-        let gap = frames.len().saturating_sub(fresh);
-        if frames.get(gap..).is_some() {
+        let gap = from.depth.wrapping_sub(shared.depth);
+        if gap > 0 && frames.get(gap..).is_some() {
             frames.copy_within(gap.., 0);
         }
-        if words.get(gap..).is_some() {
-            words.copy_within(gap.., 0);
+        let words_gap = from.words.wrapping_sub(shared.words);
+        for to in 0..fresh_words {
+            let Some(word) = words.get(to.wrapping_add(words_gap)).copied() else { break };
+            let frame = word.frame.wrapping_sub(gap as u32);
+            if let Some(to) = words.get_mut(to) {
+                *to = Word { frame, ..word };
+            }
         }
     }
-    *depth = shared.wrapping_add(fresh);
-    Ok(Walked { shared, end })
+    *extent = Extent { depth: shared.depth.wrapping_add(fresh), words: shared.words.wrapping_add(fresh_words) };
+    Ok(Walked { shared: shared.depth, end })
 }
 
 struct Walk<'a, G: Unwind, R: Rules, M> {
     /// Kept frames from the start, root first; new ones towards the end, the leaf last, from `room` on.
     frames: &'a mut [KeptFrame<G, R::Tag>],
-    words: &'a mut [Words],
+    words: &'a mut [Word],
     /// Kept frames that may still be met.
-    kept: usize,
-    room: usize,
+    kept: Extent,
+    room: Extent,
     rules: &'a mut R,
     memory: &'a mut M,
     switches: u8,
@@ -161,12 +184,14 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
         let mut rule;
         loop {
             // Frames that lie below this one have returned.
-            while let Some(top) = self.kept.checked_sub(1)
-                && self.frames.get(top)?.registers().sp() < registers.sp()
+            while let Some(top) = self.kept.depth.checked_sub(1)
+                && let top_frame = self.frames.get(top)?
+                && top_frame.registers().sp() < registers.sp()
             {
-                self.kept = top;
+                self.kept.words = self.kept.words.checked_sub(top_frame.words())?;
+                self.kept.depth = top;
             }
-            if let Some(top) = self.kept.checked_sub(1)
+            if let Some(top) = self.kept.depth.checked_sub(1)
                 && let kept = self.frames.get(top)?
                 && kept.registers() == registers
                 && kept.address() == address
@@ -175,12 +200,11 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
                     Verified::ToTheEnd(end) => return Some(end),
                     Verified::Until(changed) => {
                         // Everything from the leaf to the changed frame is as it was, but its callers are not.
-                        for index in (changed..self.kept).rev() {
-                            let frame = *self.frames.get(index)?;
-                            self.push(KeptFrame { note: 0, ..frame }, changed)?;
+                        while self.kept.depth > changed {
+                            self.renew()?;
                         }
-                        self.kept = changed;
-                        let frame = self.frames.get(self.room)?;
+                        let frame = self.frames.get(self.room.depth)?;
+                        self.room.words = self.room.words.checked_add(frame.words())?;
                         (address, registers) = (frame.address(), frame.registers());
                         rule = self.rules.lookup(address).0;
                     }
@@ -188,38 +212,65 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
             } else {
                 let (found, tag) = self.rules.lookup(address);
                 rule = found;
-                self.push(KeptFrame::new(address, registers, tag), self.kept)?;
+                self.push(KeptFrame::new(address, registers, tag))?;
             }
             if let Some(end) = self.step(rule, &mut address, &mut registers) {
+                self.push_words(Word::none)?;
                 // Nothing root-ward of the root is shared.
-                self.kept = 0;
+                self.kept = Extent::default();
                 return Some(end);
             }
         }
     }
 
+    /// A new frame, whose words are still to come.
     #[inline]
-    fn push(&mut self, frame: KeptFrame<G, R::Tag>, kept: usize) -> Option<()> {
-        let at = self.room.checked_sub(1).filter(|at| *at >= kept)?;
+    fn push(&mut self, frame: KeptFrame<G, R::Tag>) -> Option<()> {
+        let at = self.room.depth.checked_sub(1).filter(|at| *at >= self.kept.depth)?;
         *self.frames.get_mut(at)? = frame;
-        // Their comparison fails, and the frame's check is looked at.
-        *self.words.get_mut(at)? = Words::NONE;
-        self.room = at;
+        self.room.depth = at;
         Some(())
     }
 
-    /// From the newest frame, at `room`, to its caller, or to the end of the walk; notes how to verify it.
+    /// The words of the newest frame.
+    #[inline]
+    fn push_words<const N: usize>(&mut self, words: impl Fn(u32) -> [Word; N]) -> Option<()> {
+        let at = self.room.words.checked_sub(N).filter(|at| *at >= self.kept.words)?;
+        *self.words.get_mut(at..)?.first_chunk_mut()? = words(self.room.depth as u32);
+        self.room.words = at;
+        Some(())
+    }
+
+    /// The newest of the kept frames becomes a new one, with the words that it has.
+    fn renew(&mut self) -> Option<()> {
+        let top = self.kept.depth.checked_sub(1)?;
+        let frame = *self.frames.get(top)?;
+        let from = self.kept.words.checked_sub(frame.words())?;
+        self.kept = Extent { depth: top, words: from };
+        self.push(KeptFrame { note: 0, ..frame })?;
+        for i in (0..frame.words()).rev() {
+            let word = *self.words.get(from.wrapping_add(i))?;
+            self.push_words(|frame| [Word { frame, ..word }])?;
+        }
+        Some(())
+    }
+
+    /// From the newest frame, the first of the new ones, to its caller, or to the end of the walk; notes how to verify it. At the end its words are still to come.
     #[inline]
     fn step(&mut self, rule: Rule, address: &mut FrameAddress, registers: &mut G) -> Option<Result<(), Truncated>> {
         let frame_sp = registers.sp();
-        let caller = match registers.step(rule, self.memory) {
-            Ok(caller) => caller,
+        let stepped = registers.step(rule, self.memory);
+        let Some(frame) = self.frames.get_mut(self.room.depth) else { return Some(Ok(())) };
+        frame.check = Check::Step;
+        let caller = match stepped {
+            Ok(Some(caller)) => caller,
+            Ok(None) => {
+                if rule == Rule::END_OF_STACK {
+                    frame.check = Check::Root;
+                }
+                return Some(Ok(()));
+            }
             Err(reason) => return Some(Err(reason)),
-        };
-        let Some(frame) = self.frames.get_mut(self.room) else { return Some(Ok(())) };
-        let Some(caller) = caller else {
-            frame.check = if rule == Rule::END_OF_STACK { Check::Root } else { Check::Step };
-            return Some(Ok(()));
         };
         if caller.stack_switch {
             match self.switches.checked_sub(1) {
@@ -228,21 +279,36 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
             }
         }
         let slots = caller.slots;
-        frame.check = Check::Step;
+        let mut compared = None;
         if let (Some(return_slot), None, None, false) =
             (slots.return_address, slots.cfa, slots.link_register, caller.stack_switch)
         {
-            // The words themselves: where return addresses are signed, the caller's address is not what memory holds.
-            let fp_slot = slots.frame_pointer.unwrap_or(return_slot);
-            // Words below the frame are nobody's: a rule that reads them is followed again.
-            let is_above = return_slot >= frame_sp && fp_slot >= frame_sp;
-            let numbers = self.memory.slot(return_slot).zip(self.memory.slot(fp_slot)).filter(|_| is_above);
-            if let (Some((Slot(at), Slot(fp_at))), Some(return_word), Some(fp_word), Some(words)) =
-                (numbers, self.memory.read(return_slot), self.memory.read(fp_slot), self.words.get_mut(self.room))
-            {
-                *words = Words { slots: u64::from(fp_at) << 32 | u64::from(at), return_word, fp_word };
-                frame.check = Check::Words;
+            // The words themselves: where return addresses are signed, the caller's address is not what memory holds. Words below the frame are nobody's: a rule that reads them is followed again.
+            let mut word = |address: u64| {
+                let slot = self.memory.slot(address).filter(|_| address >= frame_sp)?;
+                Some((slot, self.memory.read(address)?))
+            };
+            compared = match (word(return_slot), slots.frame_pointer.map(word)) {
+                (Some(at), None) => Some((at, None)),
+                (Some(at), Some(Some(fp_at))) => Some((at, Some(fp_at))),
+                _ => None,
+            };
+        }
+        let word = |frame, (slot, word)| Word { slot, frame, word };
+        let pushed = match compared {
+            Some((at, None)) => {
+                frame.check = Check::Word;
+                self.push_words(|frame| [word(frame, at)])
             }
+            Some((at, Some(fp_at))) => {
+                frame.check = Check::Words;
+                self.push_words(|frame| [word(frame, fp_at), word(frame, at)])
+            }
+            None => self.push_words(Word::none),
+        };
+        if pushed.is_none() {
+            // Nor will there be room for those of an end.
+            return Some(Ok(()));
         }
         *address = caller.address;
         *registers = caller.registers;
@@ -252,17 +318,23 @@ impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
     /// Compares the kept frames from the newest root-ward.
     #[inline]
     fn verify(&mut self) -> Option<Verified> {
-        let mut index = self.kept;
+        let (mut index, mut words) = (self.kept.depth, self.kept.words);
         loop {
             // From one switch of stacks to the next, callers lie above the frames that they called, and words in their frames.
             let sp = self.frames.get(index.checked_sub(1)?)?.registers().sp();
-            index = index.wrapping_sub(self.memory.unchanged(self.words.get(..index)?, sp));
-            let i = index.checked_sub(1)?;
+            let at = words.checked_sub(self.memory.unchanged(self.words.get(..words)?, sp))?.checked_sub(1)?;
+            let i = self.words.get(at)?.frame as usize;
             match self.frames.get(i)?.check {
-                Check::Words => return Some(Verified::Until(i)),
+                Check::Word | Check::Words => return Some(Verified::Until(i)),
                 Check::Root => return Some(Verified::ToTheEnd(Ok(()))),
                 Check::Step => match self.step_again(i)? {
-                    Stepped::Same => index = i,
+                    Stepped::Same => {
+                        // Either of its two words can be the one that differs.
+                        let before = at
+                            .checked_sub(1)
+                            .filter(|before| self.words.get(*before).is_some_and(|word| word.frame as usize == i));
+                        (index, words) = (i, before.unwrap_or(at));
+                    }
                     Stepped::End(end) => return Some(Verified::ToTheEnd(end)),
                     Stepped::Differs => return Some(Verified::Until(i)),
                 },

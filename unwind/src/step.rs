@@ -1,4 +1,4 @@
-use crate::kept::Words;
+use crate::kept::Word;
 use crate::{FrameAddress, Rule};
 
 /// Reads the walked stack.
@@ -18,12 +18,12 @@ pub trait Memory {
         None
     }
 
-    /// How many of these, from the last on, still are what memory holds. All that are [`Words::NONE`] are not; the others, up to the next of these, lie at `sp` or nearer to the root. None are if it is
+    /// How many of these, from the last on, still are what memory holds. Of two that are [`Word::none`] one is not; the others, up to the next of these, lie at `sp` or nearer to the root. None are if it is
     /// not known that all memory from there on can be read.
     #[inline]
-    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
+    fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
         let _ = sp;
-        words.iter().rev().take_while(|words| words.hold(self)).count()
+        words.iter().rev().take_while(|word| word.holds(self)).count()
     }
 }
 
@@ -48,7 +48,7 @@ impl<M: Memory + ?Sized> Memory for &mut M {
     }
 
     #[inline]
-    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
+    fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
         (**self).unchanged(words, sp)
     }
 }

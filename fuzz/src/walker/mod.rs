@@ -8,7 +8,7 @@ mod machine;
 use crate::input::Input;
 use machine::Machine;
 use std::mem::MaybeUninit;
-use unwind::kept::{self, KeptFrame, Room, TooDeep, Words};
+use unwind::kept::{self, KeptFrame, Extent, Room, TooDeep, Word};
 use unwind::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Slot, Step, Truncated, Walker, aarch64, x86_64};
 
 /// Where the words of the stack begin.
@@ -88,11 +88,10 @@ impl Memory for Stack {
         self.get(address).filter(|_| address >= self.sp)
     }
 
-    fn unchanged(&mut self, words: &[Words], sp: u64) -> usize {
-        let compared = words.iter().rev().take_while(|words| **words != Words::NONE);
-        let slots = compared.flat_map(|words| [words.slots as u32, (words.slots >> 32) as u32]);
-        slots.for_each(|slot| assert!(STACK + u64::from(slot) - TOP >= sp, "a word below the frame"));
-        words.iter().rev().take_while(|words| words.hold(self)).count()
+    fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
+        let compared = words.iter().rev().take_while(|word| word.slot != Word::none(0)[0].slot);
+        compared.for_each(|word| assert!(STACK + u64::from(word.slot.0) - TOP >= sp, "a word below the frame"));
+        words.iter().rev().take_while(|word| word.holds(self)).count()
     }
 }
 
@@ -172,8 +171,8 @@ where
 
 struct Walked<G: unwind::Unwind> {
     frames: Vec<KeptFrame<G, u64>>,
-    words: Vec<Words>,
-    depth: usize,
+    words: Vec<Word>,
+    extent: Extent,
     note: u64,
 }
 
@@ -185,35 +184,35 @@ impl<G: Machine> Walked<G> {
         let in_stack = |address: u64| address.wrapping_sub(rules.bases.1) < (WORDS * 8 + 8) as u64;
         let chained = |pair: &[Frame<G>]| rules.at(pair[0].0).is_none() && in_stack(pair[1].0.address());
         if plain.windows(2).any(chained) {
-            self.depth = 0;
+            self.extent = Extent::default();
             return;
         }
-        let (before, notes) = (self.depth, self.notes());
+        let (before, notes) = (self.extent.depth, self.notes());
         let room = Room { frames: &mut self.frames, words: &mut self.words };
-        let walked = match kept::walk(room, &mut self.depth, from, &mut { rules }, memory) {
+        let walked = match kept::walk(room, &mut self.extent, from, &mut { rules }, memory) {
             Ok(walked) => walked,
             Err(TooDeep) => {
-                assert_eq!(self.depth, 0, "nothing is kept");
+                assert_eq!(self.extent, Extent::default(), "nothing is kept");
                 // The kept frames take room until they are passed.
                 assert!(plain.len() + before > self.frames.len(), "{} frames are not too deep", plain.len());
                 return;
             }
         };
         assert_eq!(walked.end, end);
-        let kept = self.frames[..self.depth].iter().rev().map(|frame| (frame.address(), frame.tag, frame.registers()));
+        let kept = self.frames[..self.extent.depth].iter().rev().map(|frame| (frame.address(), frame.tag, frame.registers()));
         assert!(kept.eq(plain.iter().copied()), "the frames of a plain walk: {plain:x?}");
-        assert!(walked.shared <= before.min(self.depth));
+        assert!(walked.shared <= before.min(self.extent.depth));
         let after = self.notes();
         assert_eq!(notes[..walked.shared], after[..walked.shared], "shared frames keep their notes");
         assert!(after[walked.shared..].iter().all(|note| *note == 0), "new frames have none");
-        for frame in &mut self.frames[..self.depth] {
+        for frame in &mut self.frames[..self.extent.depth] {
             self.note += 1;
             frame.note = self.note;
         }
     }
 
     fn notes(&self) -> Vec<u64> {
-        self.frames[..self.depth].iter().map(|frame| frame.note).collect()
+        self.frames[..self.extent.depth].iter().map(|frame| frame.note).collect()
     }
 }
 
@@ -236,7 +235,7 @@ fn check_on<G: Machine, M: Memory>(
         place.copy_from_slice(&word(&mut input, bases).to_le_bytes());
     }
     let frames = vec![zeroed::<KeptFrame<G, u64>>(); room];
-    let mut walked = Walked { frames, words: vec![Words::default(); room], depth: 0, note: 0 };
+    let mut walked = Walked { frames, words: vec![Word::default(); 2 * room], extent: Extent::default(), note: 0 };
     let mut hole = 0;
     let (code, stack) = bases;
     let mut at = FrameAddress::ReturnAddress(code);

@@ -66,7 +66,7 @@ fn a_kept_walk_is_a_plain_walk_whatever_changes_in_between() {
     let (mut shared_frames, mut all_frames) = (0, 0);
     for _ in 0..2_000 {
         let mut words: Vec<u64> = (0..100).map(|_| word(&mut chance)).collect();
-        let (mut frames, mut words_kept, mut depth) = (room(), vec![Words::default(); ROOM], 0);
+        let (mut frames, mut words_kept, mut extent) = (room(), vec![Word::default(); 2 * ROOM], Extent::default());
         let mut note = 1;
         let mut registers =
             Registers { pc: 0x10_0001, sp: BASE + 8 * chance.below(80), fp: Some(BASE + 8 * chance.below(90)) };
@@ -78,27 +78,27 @@ fn a_kept_walk_is_a_plain_walk_whatever_changes_in_between() {
                 2 => registers.pc = 0x10_0000 + chance.below(0x400),
                 _ => {}
             }
-            let before: Vec<_> = frames[..depth].iter().map(|f| (f.address(), f.note)).collect();
+            let before: Vec<_> = frames[..extent.depth].iter().map(|f| (f.address(), f.note)).collect();
             let start = (FrameAddress::ReturnAddress(registers.pc), registers);
             let walked = walk(
                 Room { frames: &mut frames, words: &mut words_kept },
-                &mut depth,
+                &mut extent,
                 start,
                 &mut ByAddress,
                 &mut Stack(BASE, &words),
             )
             .unwrap();
             let plain = walk_plainly(Walker::at_return_address(registers, ByAddress, Stack(BASE, &words)));
-            assert_eq!((addresses(&frames[..depth]), walked.end), plain);
-            let after: Vec<_> = frames[..depth].iter().map(|f| (f.address(), f.note)).collect();
+            assert_eq!((addresses(&frames[..extent.depth]), walked.end), plain);
+            let after: Vec<_> = frames[..extent.depth].iter().map(|f| (f.address(), f.note)).collect();
             assert_eq!(before[..walked.shared], after[..walked.shared], "shared frames keep their place and note");
             assert!(after[walked.shared..].iter().all(|(_, note)| *note == 0), "new frames have no note");
-            for frame in &mut frames[..depth] {
+            for frame in &mut frames[..extent.depth] {
                 note += 1;
                 frame.note = note;
             }
             shared_frames += walked.shared;
-            all_frames += depth;
+            all_frames += extent.depth;
         }
     }
     assert!(shared_frames * 4 > all_frames, "{shared_frames} of {all_frames}: the comparison is put to use");
@@ -110,25 +110,25 @@ fn an_unchanged_stack_is_all_shared() {
     let words: Vec<u64> = (0..20).flat_map(|i| [0, if i == 19 { 0x10_000e } else { 0x10_0012 }]).collect();
     let registers = Registers { pc: 0x10_0012, sp: BASE, fp: Some(0) };
     let start = (FrameAddress::ReturnAddress(registers.pc), registers);
-    let (mut frames, mut words_kept, mut depth) = (room(), vec![Words::default(); ROOM], 0);
+    let (mut frames, mut words_kept, mut extent) = (room(), vec![Word::default(); 2 * ROOM], Extent::default());
     let first = walk(
         Room { frames: &mut frames, words: &mut words_kept },
-        &mut depth,
+        &mut extent,
         start,
         &mut ByAddress,
         &mut Stack(BASE, &words),
     )
     .unwrap();
-    assert_eq!((first.shared, first.end, depth), (0, Ok(()), 21));
+    assert_eq!((first.shared, first.end, extent.depth), (0, Ok(()), 21));
     let second = walk(
         Room { frames: &mut frames, words: &mut words_kept },
-        &mut depth,
+        &mut extent,
         start,
         &mut ByAddress,
         &mut Stack(BASE, &words),
     )
     .unwrap();
-    assert_eq!((second.shared, second.end, depth), (21, Ok(()), 21));
+    assert_eq!((second.shared, second.end, extent.depth), (21, Ok(()), 21));
     // A call deeper: one new frame.
     let below = Registers { pc: 0x10_0011, sp: BASE - 16, fp: Some(0) };
     let mut deeper = vec![0, 0x10_0012];
@@ -136,13 +136,13 @@ fn an_unchanged_stack_is_all_shared() {
     let start = (FrameAddress::ReturnAddress(below.pc), below);
     let third = walk(
         Room { frames: &mut frames, words: &mut words_kept },
-        &mut depth,
+        &mut extent,
         start,
         &mut ByAddress,
         &mut Stack(BASE - 16, &deeper),
     )
     .unwrap();
-    assert_eq!((third.shared, third.end, depth), (21, Ok(()), 22));
+    assert_eq!((third.shared, third.end, extent.depth), (21, Ok(()), 22));
 }
 
 #[test]
@@ -150,16 +150,16 @@ fn a_stack_that_does_not_fit_is_not_kept() {
     let words: Vec<u64> = vec![0x10_0002; 300];
     let registers = Registers { pc: 0x10_0002, sp: BASE, fp: None };
     let start = (FrameAddress::ReturnAddress(registers.pc), registers);
-    let (mut frames, mut words_kept, mut depth) = (room(), vec![Words::default(); ROOM], 0);
+    let (mut frames, mut words_kept, mut extent) = (room(), vec![Word::default(); 2 * ROOM], Extent::default());
     assert_eq!(
         walk(
             Room { frames: &mut frames, words: &mut words_kept },
-            &mut depth,
+            &mut extent,
             start,
             &mut ByAddress,
             &mut Stack(BASE, &words)
         ),
         Err(TooDeep)
     );
-    assert_eq!(depth, 0);
+    assert_eq!(extent, Extent::default());
 }
