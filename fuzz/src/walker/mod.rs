@@ -8,7 +8,7 @@ mod machine;
 use crate::input::Input;
 use machine::Machine;
 use std::mem::MaybeUninit;
-use unwind::kept::{self, KeptFrame, Extent, Room, TooDeep, Word};
+use unwind::kept::{self, Extent, KeptFrame, Room, TooDeep, Word};
 use unwind::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Slot, Step, Truncated, Walker, aarch64, x86_64};
 
 /// Where the words of the stack begin.
@@ -199,7 +199,8 @@ impl<G: Machine> Walked<G> {
             }
         };
         assert_eq!(walked.end, end);
-        let kept = self.frames[..self.extent.depth].iter().rev().map(|frame| (frame.address(), frame.tag, frame.registers()));
+        let kept =
+            self.frames[..self.extent.depth].iter().rev().map(|frame| (frame.address(), frame.tag, frame.registers()));
         assert!(kept.eq(plain.iter().copied()), "the frames of a plain walk: {plain:x?}");
         assert!(walked.shared <= before.min(self.extent.depth));
         let after = self.notes();
