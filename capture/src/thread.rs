@@ -90,6 +90,8 @@ pub struct ThreadState {
     pub pending_wall_ns: AtomicU64,
     /// Of these, the time that it waited for a processor.
     pub pending_runnable_ns: AtomicU64,
+    /// The thread takes what it was asked for, and enters it.
+    pub answers: AtomicBool,
     /// Slot of the CPU clock's baseline, where the sampler asked for a CPU sample because the thread has no timer; 0: it did not.
     pub asked_cpu: AtomicU32,
     /// Leaf node of the last CPU sample, for the tail.
@@ -357,6 +359,7 @@ impl ThreadState {
         state.session.store(0, Ordering::Relaxed);
         state.pending_wall_ns.store(0, Ordering::Relaxed);
         state.pending_runnable_ns.store(0, Ordering::Relaxed);
+        state.answers.store(false, Ordering::Relaxed);
         state.asked_cpu.store(0, Ordering::Relaxed);
         state.last_node.store(0, Ordering::Relaxed);
         state.timer.store(0, Ordering::Relaxed);

@@ -251,7 +251,7 @@ pub(crate) fn sample_wall(
             std::thread::park_timeout(left);
         }
     }
-    watch.stop(&mut TREE.lock());
+    watch.stop();
 }
 
 /// Forgets the sessions of the parent, in a child after fork.

@@ -9,16 +9,17 @@
 //! # Orderings
 //!
 //! A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and emptied by the one taker (Acquire, Release). `NOTED` is counted behind that (Release): who reads it (Acquire)
-//! finds as many places full, or has emptied them.
+//! finds as many places full, or has emptied them. `TURNS` is counted before a thread looks whether there is a session, and read after the session's end (both with a SeqCst fence between): so either the thread
+//! is waited for, or it sees that there is none.
 #![allow(unsafe_code)]
 
-use super::asking;
+use super::{asking, handler};
 use capture::thread::ThreadState;
 use capture::{clock, region, syscall};
 use layout::{Lost, RecordId};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 /// Ends between two looks.
 const PLACES: usize = 2048;
@@ -37,7 +38,7 @@ unsafe impl Sync for Place {}
 
 static ENDS: [Place; PLACES] =
     [const { Place { status: AtomicU32::new(EMPTY), end: UnsafeCell::new(MaybeUninit::uninit()) } }; PLACES];
-/// Number of threads that looked for a place, and of those that filled one.
+/// Number of threads that came to note their ends, and of those that did.
 static TURNS: AtomicUsize = AtomicUsize::new(0);
 static NOTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -57,24 +58,32 @@ pub(super) struct End {
 
 impl End {
     /// The calling thread's end.
-    fn of(thread: &ThreadState) -> Self {
+    fn of(thread: &ThreadState, asked_ns: (u64, u64)) -> Self {
         Self {
             tid: thread.tid(),
             record: thread.record_id(),
             began_ns: thread.registered_ns.load(Ordering::Relaxed),
             ended_ns: clock::monotonic_ns(),
             cpu_ns: clock::thread_cpu_ns(),
-            asked_ns: asking::unanswered(thread),
+            asked_ns,
         }
     }
 }
 
-/// Notes the end of the calling thread.
+/// Notes the end of the calling thread, if it is of a session. Its signals are blocked.
 pub(super) fn note(thread: &ThreadState) {
-    // It may have another than when it was registered.
-    thread.rename(&syscall::thread_name());
-    let end = End::of(thread);
     let turn = TURNS.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    let asked_ns = asking::last_unanswered(thread);
+    if handler::is_wall_armed() || asked_ns != (0, 0) {
+        // It may have another than when it was registered.
+        thread.rename(&syscall::thread_name());
+        fill(turn, End::of(thread, asked_ns));
+    }
+    NOTED.fetch_add(1, Ordering::Release);
+}
+
+fn fill(turn: usize, end: End) {
     let place = ENDS
         .get(turn % PLACES)
         .filter(|place| place.status.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok());
@@ -84,7 +93,6 @@ pub(super) fn note(thread: &ThreadState) {
     // SAFETY: the place is this thread's from `WRITING` on, until it says `FULL`.
     unsafe { (*place.end.get()).write(end) };
     place.status.store(FULL, Ordering::Release);
-    NOTED.fetch_add(1, Ordering::Release);
 }
 
 /// Takes what was noted, for one sampler at a time.
@@ -99,6 +107,14 @@ impl Taker {
         let mut taker = Self { taken: usize::MAX };
         taker.take();
         taker
+    }
+
+    /// Waits for threads that were about to end when the session did: they may wait for a processor.
+    pub(super) fn wait(&self) {
+        fence(Ordering::SeqCst);
+        // In this order: as many as had come were done before.
+        let are_done = || NOTED.load(Ordering::Acquire) == TURNS.load(Ordering::Relaxed);
+        asking::wait_until(asking::PROCESSORS_TAKE, are_done);
     }
 
     /// The ends since the last call, in any order.
@@ -116,4 +132,9 @@ impl Taker {
         });
         ends.collect()
     }
+}
+
+/// In a child after fork: the threads that were about to end are not here.
+pub(super) fn reset_in_child() {
+    TURNS.store(NOTED.load(Ordering::Relaxed), Ordering::Relaxed);
 }

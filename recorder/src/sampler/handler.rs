@@ -135,6 +135,8 @@ const SYNCHRONOUS: [libc::c_int; 6] =
 /// In a child after fork: other threads, and the handlers that they were in, are not here.
 pub(crate) fn reset_in_child() {
     asking::reset_in_child();
+    #[cfg(feature = "server")]
+    super::ended::reset_in_child();
     stacks::reset_in_child();
 }
 
@@ -317,7 +319,7 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 /// Whether the calling thread owes the sampler an answer.
 fn was_asked() -> bool {
     let Current::Known(thread) = thread::current_in_handler() else { return false };
-    thread.pending_wall_ns.load(Ordering::Acquire) != 0 || thread.asked_cpu.load(Ordering::Acquire) != 0
+    asking::is_asked(thread) || thread.asked_cpu.load(Ordering::Acquire) != 0
 }
 
 /// A signal to a thread that is to answer may come without its value from now on, or (false) no longer.
@@ -346,11 +348,14 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, has_room: bool,
         record(thread, interrupted, has_room, Root::Cpu, [None, None], [weight, 0]);
     }
     if timer.is_none() && WALL.load(Ordering::Acquire) {
+        // Before anything is taken: who ends the session waits for it to be entered.
+        thread.answers.store(true, Ordering::Release);
         let (ran, waited) = asking::unanswered(thread);
         let [on_cpu, runnable] = [State::OnCpu, State::Runnable].map(|state| Some(Frame::pseudo(Pseudo::State(state))));
         if ran != 0 || waited != 0 {
             record(thread, interrupted, has_room, Root::Wall, [on_cpu, runnable], [ran, waited]);
         }
+        thread.answers.store(false, Ordering::Release);
     }
 }
 

@@ -193,9 +193,7 @@ pub(super) fn leave(thread: &'static ThreadState) {
     disarm(thread);
     flush_tail(thread);
     #[cfg(feature = "server")]
-    if handler::is_wall_armed() {
-        super::ended::note(thread);
-    }
+    super::ended::note(thread);
     if is_self_arming() {
         // The thread's clock goes with it, the process's keeps what it had.
         spent::note_at_once();

@@ -22,7 +22,7 @@ use crate::own;
 use capture::region::LogCursor;
 use capture::syscall::getpid;
 use capture::thread::{self, ThreadState};
-use capture::tree::{Place, Tree};
+use capture::tree::Place;
 use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
 use rustc_hash::FxHashMap;
@@ -291,28 +291,20 @@ impl Watch {
     }
 
     /// Looks a last time, so that each thread's values sum to the elapsed time.
-    pub(crate) fn stop(mut self, tree: &mut Tree) {
+    pub(crate) fn stop(mut self) {
         self.look(true);
         asking::wait_for_answers();
-        // Who ended meanwhile was not looked at any more.
-        self.take_ends();
         handler::arm_wall(false);
         handler::expect_bare_signals(false);
+        // Whoever takes it first, a thread that was asked or this one, has the time.
+        thread::each(|state| self.entering.unanswered(state));
+        asking::wait_for_who_answers();
+        self.ends.wait();
+        // Who ended meanwhile was not looked at any more.
+        self.take_ends();
         for (tid, watched) in self.threads.iter_mut().filter(|(_, watched)| !watched.ended) {
             watched.settle(*tid, &mut self.entering);
         }
-        thread::each(|state| {
-            let left = state.pending_wall_ns.swap(0, Ordering::AcqRel);
-            state.pending_runnable_ns.store(0, Ordering::Release);
-            let root = tree.child(Place::NOWHERE, Frame::pseudo(Pseudo::Root(Root::Wall, state.record_id())));
-            let labels = Some(state.label_set()).filter(|set| !set.is_none()).map(Pseudo::Labels);
-            let frames = [Pseudo::Truncated(Truncated::StackUnreadable), Pseudo::State(State::OnCpu)];
-            let place =
-                labels.into_iter().chain(frames).fold(root, |place, frame| tree.child(place?, Frame::pseudo(frame)));
-            if let Some(place) = place.filter(|_| left > 0) {
-                tree.add_time(place.node(), 1, left);
-            }
-        });
     }
 }
 
@@ -343,9 +335,13 @@ impl Entering {
 
     /// Adds time to a node that was entered before.
     fn add(&mut self, watched: RecordId, tid: u32, node: RecordId, samples: u64, elapsed_ns: u64) {
-        if elapsed_ns != 0 {
-            self.recording.tree.add_time(node, samples, elapsed_ns);
+        if elapsed_ns == 0 {
+            return;
+        }
+        if self.recording.tree.add_time(node, samples, elapsed_ns) {
             super::log(&mut self.log, self.now_ns, watched, tid, node, elapsed_ns);
+        } else {
+            capture::region::lose(layout::Lost::TimeStoreFull, samples, elapsed_ns);
         }
     }
 
@@ -362,6 +358,15 @@ impl Entering {
             place = recording.tree.child(place, *leaf)?;
         }
         Some(place.node())
+    }
+
+    /// Enters what the thread was asked for and has not answered.
+    fn unanswered(&mut self, state: &ThreadState) {
+        let (on_cpu, runnable) = asking::unanswered(state);
+        self.recording.labels = state.label_set();
+        for (of, time) in [(State::OnCpu, on_cpu), (State::Runnable, runnable)] {
+            self.without_stack(state.record_id(), state.tid(), Truncated::StackUnreadable, of, time);
+        }
     }
 
     /// Enters time of a state without a stack, for this reason.

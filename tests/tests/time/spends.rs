@@ -190,7 +190,7 @@ fn threads_that_no_look_finds_have_the_time_that_they_lived() {
     let threads = by_label(&profile, "wall", "thread");
     let lived: f64 = truth.all("lived").iter().map(|(_, nanos)| nanos).sum();
     let found: f64 = threads.iter().filter(|(name, _)| name.starts_with("worker-")).map(|(_, nanos)| nanos).sum();
-    assert!((found - lived).abs() < lived * 0.1, "{found} of {lived} ns: {threads:?}");
+    assert!((found - lived).abs() < lived * 0.05, "{found} of {lived} ns: {threads:?}");
     let on_cpu = by_label(&profile, "wall", "state").get("on-cpu").copied().unwrap_or(0.0);
     assert!((on_cpu - truth.process()).abs() < truth.process() * 0.2, "{on_cpu} of {} ns", truth.process());
 }

@@ -109,12 +109,15 @@ fn split(depth: u32) {
     }
 }
 
-/// Notes what the thread of this number took, as late as a thread can: when what is its own goes.
-struct Ends(u64);
+/// Notes what the thread of this number, which began then, took and how long it was there, as late as a thread can: when what is its own goes. (To note anything takes a lock, for which it may wait.)
+struct Ends(u64, Instant);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        note("thread", &format!("worker-{}", self.0), cpu());
+        let (spent, lived) = (cpu(), self.1.elapsed());
+        let name = format!("worker-{}", self.0);
+        note("thread", &name, spent);
+        note("lived", &name, lived.as_nanos() as u64);
     }
 }
 
@@ -130,10 +133,8 @@ fn threads(count: u64, work: impl Fn(u64) + Sync) {
             let created = Instant::now();
             let named = std::thread::Builder::new().name(format!("worker-{n}"));
             let thread = named.spawn_scoped(scope, move || {
-                let begun = Instant::now();
-                ENDS.set(Some(Ends(n)));
+                ENDS.set(Some(Ends(n, Instant::now())));
                 work(n);
-                note("lived", &format!("worker-{n}"), begun.elapsed().as_nanos() as u64);
             });
             (n, created, thread.unwrap())
         };
