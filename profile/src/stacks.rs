@@ -135,13 +135,14 @@ impl Stacks {
     /// The id of a frame.
     pub fn frame_id(&mut self, frame: Frame) -> FrameId {
         self.know_frames();
-        if let Some(id) = self.frame_ids.get(&frame) {
-            return *id;
+        match self.frame_ids.entry(frame) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                let id = FrameId(u32::try_from(self.frames.len()).expect("fewer than 2^32 frames"));
+                self.frames.push(place.key().clone());
+                *place.insert(id)
+            }
         }
-        let id = FrameId(u32::try_from(self.frames.len()).expect("fewer than 2^32 frames"));
-        self.frames.push(frame.clone());
-        self.frame_ids.insert(frame, id);
-        id
     }
 
     /// The stack that has `frame` as its leaf and `parent` below it.

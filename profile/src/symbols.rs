@@ -2,6 +2,7 @@
 
 use crate::{AddressKey, Frame, Svma};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -59,8 +60,22 @@ impl Symbols {
         }
         let first = self.frames.len();
         self.frames.extend(frames);
-        let number = |at: usize| u32::try_from(at).expect("fewer than 2^32 functions");
         self.by_address.insert(address, number(first)..number(self.frames.len()));
+    }
+
+    /// Names an address that has no name yet, taking the functions. Whether it has these now; if it had others they stay, and those given are left.
+    ///
+    /// # Panics
+    /// As [`Symbols::insert`].
+    pub(crate) fn name(&mut self, address: AddressKey, functions: &mut Vec<SymbolFrame>) -> bool {
+        match self.by_address.entry(address) {
+            Entry::Occupied(known) => self.frames[usize_range(known.get())] == **functions,
+            Entry::Vacant(place) => {
+                place.insert(number(self.frames.len())..number(self.frames.len() + functions.len()));
+                self.frames.append(functions);
+                true
+            }
+        }
     }
 
     /// The functions at a frame, innermost first; empty if it has no name here.
@@ -96,6 +111,10 @@ impl PartialEq for Symbols {
 }
 
 impl Eq for Symbols {}
+
+fn number(at: usize) -> u32 {
+    u32::try_from(at).expect("fewer than 2^32 functions")
+}
 
 fn usize_range(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize

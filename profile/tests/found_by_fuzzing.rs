@@ -63,6 +63,22 @@ fn a_long_text_that_comments_name_a_thousand_times_is_too_large() {
     assert!(decode::pprof::decode(&[pprof(), field(COMMENT, &[2; 1000])].concat(), Limits::default()).is_ok());
 }
 
+/// Found by reading: such a frame was left out of its stacks.
+#[test]
+fn a_location_without_a_function_has_the_name_that_another_gives_its_address() {
+    const ADDRESS: [u8; 2] = [3 << 3, 5];
+    let named = field(LOCATION, &[&number(1, 1)[..], &ADDRESS, &field(4, &number(1, 1))].concat());
+    let other = field(LOCATION, &[number(1, 2), ADDRESS].concat());
+    let function = field(FUNCTION, &[number(1, 1), number(2, 2)].concat());
+    let sample = field(SAMPLE, &[field(1, &[2, 1]), field(2, &[1])].concat());
+    let file = [pprof(), named, other, function, sample].concat();
+    let (profile, symbols) = decode::pprof::decode(&file, Limits::default()).unwrap();
+    let stack = profile.samples[0].stack;
+    let names: Vec<&str> =
+        profile.stacks.frames_leaf_first(stack).flat_map(|frame| symbols.get(frame)).map(|f| &*f.name).collect();
+    assert_eq!(names, ["short", "short"]);
+}
+
 #[test]
 fn a_long_text_that_a_thousand_mappings_name_is_too_large() {
     let mapping = |id: u16| {

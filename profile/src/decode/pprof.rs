@@ -5,11 +5,12 @@
 //! constant while those in the process are right. Locations without an address become named frames.
 
 mod samples;
+mod tables;
 
 use super::pieces::Pieces;
 use super::wire::{Field, field, number};
 use super::{DecodeError, Limits};
-use crate::proto::{self, Function, Line, Location};
+use crate::proto;
 use crate::stacks::Lists;
 use crate::{
     AddressKind, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, SampleType, SymbolFrame, Symbols,
@@ -22,6 +23,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
+use tables::{ById, Function, Line, Location, Tables, numbers};
 
 // Field numbers of a profile, and of a sample in it.
 const SAMPLE: u32 = 2;
@@ -32,16 +34,17 @@ const LABEL: u32 = 3;
 /// Reads a file: what was measured, and the names it carries.
 pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), DecodeError> {
     // Samples are taken one after the other, and the rest is decoded behind them.
-    let (mut head, mut samples) = (Vec::new(), Samples::new());
-    Pieces::of(bytes, limits)?.each(|number, field, whole| match (number, field) {
+    let (mut head, mut tables, mut samples) = (Vec::new(), Tables::default(), Samples::new());
+    Pieces::of(bytes, limits)?.each(|number, found, whole| match (number, &found) {
         (SAMPLE, Field::Bytes(sample)) => samples.add(sample),
+        _ if tables.take(number, &found)? => Ok(()),
         _ => {
             head.extend_from_slice(whole);
             Ok(())
         }
     })?;
     let head = proto::Profile::decode(&*head).map_err(not_proto)?;
-    Decoder::new(&head, limits)?.finish(samples)
+    Decoder::new(&head, &tables, limits)?.finish(samples)
 }
 
 pub(super) fn not_proto(error: prost::DecodeError) -> DecodeError {
@@ -72,38 +75,11 @@ impl Key {
     }
 }
 
-/// Where the frames of each location are. Most writers number locations from 1 on, and every frame of every stack is looked up.
-struct Locations {
-    dense: Vec<Option<Range<u32>>>,
-    sparse: FxHashMap<u64, Range<u32>>,
-}
-
-impl Locations {
-    fn new(count: usize) -> Self {
-        Self { dense: vec![None; count + 1], sparse: FxHashMap::default() }
-    }
-
-    /// Whether it is the first of that id.
-    fn insert(&mut self, id: u64, frames: Range<u32>) -> bool {
-        match usize::try_from(id).ok().and_then(|id| self.dense.get_mut(id)) {
-            Some(place) => place.replace(frames).is_none(),
-            None => self.sparse.insert(id, frames).is_none(),
-        }
-    }
-
-    fn get(&self, id: u64) -> Option<&Range<u32>> {
-        match usize::try_from(id).ok().and_then(|id| self.dense.get(id)) {
-            Some(place) => place.as_ref(),
-            None => self.sparse.get(&id),
-        }
-    }
-}
-
 /// A thread as labels tell it: the texts by their numbers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct ThreadLabels {
-    name: i64,
-    process: i64,
+    name: u64,
+    process: u64,
     tid: u32,
     pid: u32,
 }
@@ -123,14 +99,15 @@ fn take_on(left: &Cell<usize>, bytes: usize, limits: Limits) -> Result<(), Decod
 
 struct Decoder<'a> {
     head: &'a proto::Profile,
+    tables: &'a Tables,
     profile: Profile,
     symbols: Symbols,
-    functions: FxHashMap<u64, &'a Function>,
-    /// Strings that symbols share, by their numbers.
-    shared: FxHashMap<i64, Option<Arc<str>>>,
+    functions: ById<Function>,
+    /// Strings that symbols share, by their numbers, once one has it.
+    shared: Vec<Option<Arc<str>>>,
     /// Frames of all locations, those of each root-most first, and which are whose.
     frames: Vec<FrameId>,
-    locations: Locations,
+    locations: ById<Range<u32>>,
     /// Frames of all stacks, those of each root-most first, and which are whose.
     stacks: Lists,
     /// What each string means as the key of a label.
@@ -144,8 +121,8 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(head: &'a proto::Profile, limits: Limits) -> Result<Self, DecodeError> {
-        if head.string_table.first().is_none_or(|first| !first.is_empty()) {
+    fn new(head: &'a proto::Profile, tables: &'a Tables, limits: Limits) -> Result<Self, DecodeError> {
+        if !tables.string(0).is_ok_and(str::is_empty) {
             return Err(DecodeError::corrupt("the string table does not begin with an empty string"));
         }
         if head.sample_type.is_empty() {
@@ -153,14 +130,15 @@ impl<'a> Decoder<'a> {
         }
         let mut decoder = Self {
             head,
+            tables,
             profile: Profile::default(),
             symbols: Symbols::new(),
-            functions: FxHashMap::default(),
-            shared: FxHashMap::default(),
+            functions: ById::new(tables.functions.len()),
+            shared: vec![None; tables.strings()],
             frames: Vec::new(),
-            locations: Locations::new(head.location.len()),
+            locations: ById::new(tables.locations.len()),
             stacks: Lists::default(),
-            keys: head.string_table.iter().map(|text| Key::of(text)).collect(),
+            keys: tables.all_strings().map(Key::of).collect(),
             threads: FxHashMap::default(),
             of_labels: FxHashMap::default(),
             is_memory: false,
@@ -169,31 +147,21 @@ impl<'a> Decoder<'a> {
         };
         decoder.head()?;
         let mapping_ids = decoder.mappings()?;
-        decoder.functions.reserve(head.function.len());
-        for function in &head.function {
-            if function.id == 0 || decoder.functions.insert(function.id, function).is_some() {
-                return Err(DecodeError::corrupt(format!("function id {} is zero or not unique", function.id)));
-            }
+        for function in &tables.functions {
+            decoder.functions.insert("function", function.id, *function)?;
         }
-        for location in &head.location {
+        let mut functions = Vec::new();
+        for location in &tables.locations {
             let first = decoder.frames.len() as u32;
-            decoder.frames(location, &mapping_ids)?;
-            let frames = first..decoder.frames.len() as u32;
-            if location.id == 0 || !decoder.locations.insert(location.id, frames) {
-                return Err(DecodeError::corrupt(format!("location id {} is zero or not unique", location.id)));
-            }
+            decoder.frames(location, &mapping_ids, &mut functions)?;
+            decoder.locations.insert("location", location.id, first..decoder.frames.len() as u32)?;
         }
         Ok(decoder)
     }
 
-    fn string(&self, index: i64) -> Result<&'a str, DecodeError> {
-        let string = usize::try_from(index).ok().and_then(|index| self.head.string_table.get(index));
-        string.map(String::as_str).ok_or_else(|| DecodeError::corrupt(format!("string {index} does not exist")))
-    }
-
     /// A text that is taken over.
-    fn text(&self, index: i64) -> Result<&'a str, DecodeError> {
-        let string = self.string(index)?;
+    fn text(&self, index: u64) -> Result<&'a str, DecodeError> {
+        let string = self.tables.string(index)?;
         self.take_on(string.len())?;
         Ok(string)
     }
@@ -203,15 +171,16 @@ impl<'a> Decoder<'a> {
     }
 
     fn value_type(&self, of: proto::ValueType) -> Result<SampleType, DecodeError> {
-        let text = |index| self.text(index).map(|text| Cow::Owned(text.to_owned()));
+        let text = |index: i64| self.text(index as u64).map(|text| Cow::Owned(text.to_owned()));
         Ok(SampleType { kind: text(of.r#type)?, unit: text(of.unit)? })
     }
 
     fn head(&mut self) -> Result<(), DecodeError> {
         let head = self.head;
         let types: Result<Vec<_>, _> = head.sample_type.iter().map(|t| self.value_type(*t)).collect();
-        let comments: Result<Vec<_>, _> = head.comment.iter().map(|c| self.text(*c).map(str::to_owned)).collect();
-        let default = self.text(head.default_sample_type)?;
+        let comments: Result<Vec<_>, _> =
+            head.comment.iter().map(|c| self.text(*c as u64).map(str::to_owned)).collect();
+        let default = self.text(head.default_sample_type as u64)?;
         self.profile = Profile {
             comments: comments?,
             period: head.period,
@@ -238,30 +207,35 @@ impl<'a> Decoder<'a> {
                 end: mapping.memory_limit,
                 file_offset: mapping.file_offset,
                 bias: mapping.memory_start.wrapping_sub(mapping.file_offset),
-                path: self.text(mapping.filename)?.to_owned(),
-                build_id: from_hex(self.text(mapping.build_id)?),
+                path: self.text(mapping.filename as u64)?.to_owned(),
+                build_id: from_hex(self.text(mapping.build_id as u64)?),
             });
         }
         Ok(ids)
     }
 
-    /// Adds the frames of a location, root-most first; its names go to the symbols.
-    fn frames(&mut self, location: &Location, mappings: &FxHashMap<u64, MappingId>) -> Result<(), DecodeError> {
-        let functions: Result<Vec<_>, _> = location.line.iter().map(|line| self.symbol(line)).collect();
-        let mut functions = functions?;
-        let outermost = functions.len().saturating_sub(1);
-        functions.iter_mut().enumerate().for_each(|(i, function)| function.inlined = i < outermost);
-        let mapping = match location.mapping_id {
+    /// Adds the frames of a location, root-most first; its names go to the symbols. `functions` is a place for them.
+    fn frames(
+        &mut self,
+        location: &Location,
+        mappings: &FxHashMap<u64, MappingId>,
+        functions: &mut Vec<SymbolFrame>,
+    ) -> Result<(), DecodeError> {
+        functions.clear();
+        for line in self.tables.lines(location) {
+            functions.iter_mut().for_each(|inner: &mut SymbolFrame| inner.inlined = true);
+            functions.push(self.symbol(line)?);
+        }
+        let mapping = match location.mapping {
             0 => None,
             id => Some(*mappings.get(&id).ok_or_else(|| DecodeError::corrupt(format!("mapping {id} does not exist")))?),
         };
         let svma = mapping
             .map_or(crate::Svma(location.address), |id| self.profile.mappings[id.index()].to_svma(location.address));
-        let frame = Frame::Address { mapping, svma, kind: AddressKind::Instruction };
-        let known = self.symbols.get(&frame);
-        if (location.address != 0 || functions.is_empty()) && (known.is_empty() || known == functions) {
-            frame.address().into_iter().for_each(|key| self.symbols.insert(key, std::mem::take(&mut functions)));
-            self.frames.push(self.profile.stacks.frame_id(frame));
+        let kind = AddressKind::Instruction;
+        // Who names an address first names it for all.
+        if functions.is_empty() || location.address != 0 && self.symbols.name((mapping, svma, kind), functions) {
+            self.frames.push(self.profile.stacks.frame_id(Frame::Address { mapping, svma, kind }));
             return Ok(());
         }
         let named = functions.iter().rev().map(|function| Frame::Named(Cow::Owned(function.name.to_string())));
@@ -270,15 +244,13 @@ impl<'a> Decoder<'a> {
     }
 
     fn symbol(&mut self, line: &Line) -> Result<SymbolFrame, DecodeError> {
-        let id = line.function_id;
-        let function =
-            *self.functions.get(&id).ok_or_else(|| DecodeError::corrupt(format!("function {id} does not exist")))?;
-        let (name, system_name) = (self.shared_text(function.name)?, self.shared_text(function.system_name)?);
+        let Function { name, system_name, file, .. } = *self.functions.get("function", line.function)?;
+        let (name, system_name) = (self.shared_text(name)?, self.shared_text(system_name)?);
         let name = name.or_else(|| system_name.clone()).unwrap_or_else(|| "[unnamed]".into());
         Ok(SymbolFrame {
             system_name: system_name.filter(|system| *system != name),
             name,
-            file: self.shared_text(function.filename)?,
+            file: self.shared_text(file)?,
             line: u32::try_from(line.line).unwrap_or(0),
             function_start: None,
             inlined: false,
@@ -286,12 +258,13 @@ impl<'a> Decoder<'a> {
     }
 
     /// A text that many symbols have; `None` for the empty one.
-    fn shared_text(&mut self, index: i64) -> Result<Option<Arc<str>>, DecodeError> {
-        if let Some(known) = self.shared.get(&index) {
-            return Ok(known.clone());
+    fn shared_text(&mut self, index: u64) -> Result<Option<Arc<str>>, DecodeError> {
+        let known = usize::try_from(index).ok().and_then(|index| self.shared.get(index));
+        if let Some(Some(known)) = known {
+            return Ok(Some(known.clone()));
         }
         let text = Some(self.text(index)?).filter(|text| !text.is_empty()).map(Arc::from);
-        self.shared.insert(index, text.clone());
+        self.shared[index as usize].clone_from(&text);
         Ok(text)
     }
 
@@ -300,8 +273,7 @@ impl<'a> Decoder<'a> {
         let from = self.stacks.frames.len();
         while !locations.is_empty() {
             let id = number(&mut locations).map_err(not_proto)?;
-            let frames =
-                self.locations.get(id).ok_or_else(|| DecodeError::corrupt(format!("location {id} does not exist")))?;
+            let frames = self.locations.get("location", id)?;
             let frames = self.frames.get(frames.start as usize..frames.end as usize).unwrap_or_default();
             self.take_on(size_of_val(frames))?;
             self.stacks.frames.extend(frames.iter().rev());
@@ -315,9 +287,9 @@ impl<'a> Decoder<'a> {
     /// The profile, with what the numbers in the samples stand for.
     fn finish(mut self, found: Samples) -> Result<(Profile, Symbols), DecodeError> {
         for locations in found.locations.in_order() {
-            self.stack(&locations)?;
+            self.stack(locations)?;
         }
-        let labels: Result<Vec<_>, _> = found.labels.in_order().iter().map(|fields| self.labels(fields)).collect();
+        let labels: Result<Vec<_>, _> = found.labels.in_order().map(|fields| self.labels(fields)).collect();
         let (labels, columns) = (labels?, self.profile.sample_types.len());
         let stacks = self.profile.stacks.fill(&self.stacks);
         self.profile.samples = found.all;
@@ -353,51 +325,25 @@ impl<'a> Decoder<'a> {
     }
 
     /// Takes a label as a part of the thread's, or among the others.
-    fn label(&self, mut rest: &[u8], labels: &mut Labels, thread: &mut ThreadLabels) -> Result<(), DecodeError> {
-        let mut label = proto::Label::default();
-        while !rest.is_empty() {
-            let (tag, field) = field(&mut rest).map_err(not_proto)?;
-            let of_label = match tag {
-                1 => &mut label.key,
-                2 => &mut label.str,
-                3 => &mut label.num,
-                4 => &mut label.num_unit,
-                _ => continue,
-            };
-            let Field::Number(number) = field else {
-                return Err(DecodeError::corrupt("not a pprof profile: a field of a label is of another type"));
-            };
-            *of_label = number as i64;
-        }
-        let text = self.string(label.str)?;
-        let key = usize::try_from(label.key).ok().and_then(|key| self.keys.get(key)).copied();
-        match (key, u32::try_from(label.num).ok().filter(|_| text.is_empty())) {
-            (Some(Key::Thread), _) if !text.is_empty() => thread.name = label.str,
-            (Some(Key::Process), _) if !text.is_empty() => thread.process = label.str,
+    fn label(&self, label: &[u8], labels: &mut Labels, thread: &mut ThreadLabels) -> Result<(), DecodeError> {
+        let [mut key, mut text, mut number, mut unit] = [0; 4];
+        numbers(label, [(1, &mut key), (2, &mut text), (3, &mut number), (4, &mut unit)], |_, _| Ok(false))?;
+        let key_of = usize::try_from(key).ok().and_then(|key| self.keys.get(key)).copied();
+        let is_text = !self.tables.string(text)?.is_empty();
+        match (key_of, u32::try_from(number).ok().filter(|_| !is_text)) {
+            (Some(Key::Thread), _) if is_text => thread.name = text,
+            (Some(Key::Process), _) if is_text => thread.process = text,
             (Some(Key::Tid), Some(tid)) => thread.tid = tid,
             (Some(Key::Pid), Some(pid)) => thread.pid = pid,
-            (Some(Key::Bytes), _) if text.is_empty() && self.is_memory => {}
+            (Some(Key::Bytes), _) if !is_text && self.is_memory => {}
             _ => {
-                let (other, bytes) = self.other_label(label)?;
-                labels.others.push(other);
-                labels.bytes += bytes;
+                let texts = (self.text(key)?, self.text(text)?, self.text(unit)?);
+                labels.bytes += texts.0.len() + texts.1.len() + texts.2.len();
+                labels.others.push(other_label(texts, number as i64));
             }
         }
         // Also of labels that are not kept.
-        self.string(label.num_unit).map(drop)
-    }
-
-    /// A label, and how many bytes its texts have.
-    fn other_label(&self, label: proto::Label) -> Result<(Label, usize), DecodeError> {
-        let (key, text, unit) = (self.text(label.key)?, self.text(label.str)?, self.text(label.num_unit)?);
-        let bytes = key.len() + text.len() + unit.len();
-        let label = if text.is_empty() {
-            let unit = (!unit.is_empty()).then(|| unit.to_owned());
-            Label { key: Cow::Owned(key.to_owned()), value: LabelValue::Number { value: label.num, unit } }
-        } else {
-            Label::text(key.to_owned(), text)
-        };
-        Ok((label, bytes))
+        self.tables.string(unit).map(drop)
     }
 
     fn thread(&mut self, labels: ThreadLabels) -> Result<Option<ThreadId>, DecodeError> {
@@ -427,6 +373,14 @@ impl<'a> Decoder<'a> {
         };
         Ok(Some(id))
     }
+}
+
+fn other_label((key, text, unit): (&str, &str, &str), value: i64) -> Label {
+    if !text.is_empty() {
+        return Label::text(key.to_owned(), text);
+    }
+    let unit = (!unit.is_empty()).then(|| unit.to_owned());
+    Label { key: Cow::Owned(key.to_owned()), value: LabelValue::Number { value, unit } }
 }
 
 /// The bytes of a build id; empty if it is not one that ELF files have.
