@@ -14,23 +14,32 @@ mod once;
 use super::gzip::Gzip;
 use crate::dense::Dense;
 use crate::named::NO_STACK;
-use crate::proto::{Function, Label, Line, Location, Mapping, ValueType};
+use crate::proto::{Label, Line, Location, Mapping, ValueType};
 use crate::{
-    AddressKind, Frame, FrameId, LabelValue, Options, Profile, Sample, SampleType, StackId, SymbolFrame, Symbols,
-    Thread, ThreadId,
+    AddressKind, Frame, FrameId, LabelValue, Options, Profile, SampleType, StackId, SymbolFrame, Symbols, Thread,
+    ThreadId,
 };
 use once::{Functions, Strings};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, message};
 use rustc_hash::FxHashMap;
+use std::hint::black_box;
 use std::io::{self, Write};
 
-// Field numbers of a profile, and of a sample in it.
+// Field numbers of a profile.
 const SAMPLE: u32 = 2;
+const LOCATIONS: u32 = 4;
+const FUNCTION: u32 = 5;
+const STRING: u32 = 6;
+// And of a sample in it.
 const LOCATION: u32 = 1;
 const VALUE: u32 = 2;
 const LABEL: u32 = 3;
-const STRING: u32 = 6;
+// And of a label.
+const LABEL_NUMBER: u32 = 3;
+
+/// Names that are looked at before the first of them is looked up: they lie all over the memory, which answers many questions in the time of one.
+const AT_ONCE: usize = 16;
 
 /// Writes the profile.
 pub fn encode(profile: &Profile, symbols: &Symbols, _: &Options, out: &mut dyn Write) -> io::Result<()> {
@@ -72,67 +81,80 @@ struct Encoder<'a> {
     /// The locations of the stack at hand.
     of_stack: Vec<u8>,
     /// The labels of each thread, then those of samples with labels of their own.
-    labels: Vec<LabelSet>,
+    labels: LabelSets,
     mean_size: Option<MeanSize>,
 }
 
 /// Labels that several samples have.
-#[derive(Default)]
+struct LabelSets {
+    all: Vec<LabelSet>,
+    /// What stands before them in most samples.
+    before: Vec<u8>,
+}
+
 struct LabelSet {
+    /// What stands before them, and they.
     encoded: Vec<u8>,
-    /// Where they were written last.
-    at: Option<u64>,
+    /// Where they were written last, and whether behind that.
+    at: Option<(u64, bool)>,
 }
 
-/// What each sample has of its own, encoded, those of one stack next to each other.
-struct Bodies {
-    /// Of each: number of its stack, index of its labels, and length, four bytes each, then mean size and values.
-    encoded: Vec<u8>,
-    /// The stacks that have any.
-    stacks: Dense,
-    /// Where those of each begin.
-    first: Vec<usize>,
-}
+impl LabelSets {
+    /// The number of a new set of labels, as they are encoded.
+    fn push(&mut self, labels: &[u8]) -> usize {
+        self.all.push(LabelSet { encoded: [&self.before, labels].concat(), at: None });
+        self.all.len() - 1
+    }
 
-/// Bytes before a body.
-const BODY_HEAD: usize = 12;
+    /// A set as it is encoded, with what stands before it or without; and where the same was written last.
+    fn get(&self, number: usize, with_before: bool) -> (&[u8], Option<u64>) {
+        let LabelSet { encoded, at } = &self.all[number];
+        let (before, labels) = encoded.split_at(self.before.len());
+        match at {
+            Some((at, true)) if with_before => (encoded, Some(at - before.len() as u64)),
+            _ if with_before => (encoded, None),
+            at => (labels, at.map(|(at, _)| at)),
+        }
+    }
 
-impl Bodies {
-    /// Labels and body of each sample of the stack with this number.
-    fn of(&self, stack: usize) -> impl Iterator<Item = (usize, &[u8])> {
-        let mut rest = &self.encoded[self.first[stack]..self.first[stack + 1]];
-        std::iter::from_fn(move || {
-            let ([_, labels, length], after) = body_head(rest)?;
-            let (body, after) = after.split_at(length);
-            rest = after;
-            Some((labels, body))
-        })
+    /// A set was written at this position.
+    fn are_at(&mut self, number: usize, at: u64, with_before: bool) {
+        let before = if with_before { self.before.len() as u64 } else { 0 };
+        self.all[number].at = Some((at + before, with_before));
     }
 }
 
-/// The numbers before a body, and what follows.
-fn body_head(bytes: &[u8]) -> Option<([usize; 3], &[u8])> {
-    let (head, rest) = bytes.split_first_chunk::<BODY_HEAD>()?;
-    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-    Some(([number(0), number(4), number(8)], rest))
+/// What each sample has of its own, those of one stack next to each other.
+struct Bodies {
+    /// Index of its labels, then its values. Once in the order of the stacks, and in few bytes: memory that is touched for the first time costs more than all that is done with it.
+    all: Vec<i64>,
+    columns: usize,
+    /// The stacks that have any.
+    stacks: Dense,
+    /// Where those of each begin, counted in samples.
+    first: Vec<u32>,
+}
+
+impl Bodies {
+    /// Labels and values of each sample of the stack with this number.
+    fn of(&self, stack: usize) -> impl Iterator<Item = (usize, &[i64])> {
+        let [first, end] = [stack, stack + 1].map(|at| self.first[at] as usize * (self.columns + 1));
+        self.all[first..end].chunks_exact(self.columns + 1).map(|body| (body[0] as usize, &body[1..]))
+    }
 }
 
 /// The columns that tell the mean size of a sample's allocations, the first pair with objects deciding.
 struct MeanSize {
     pairs: Vec<(usize, usize)>,
-    /// What is the same in the label of each: its key and unit.
+    /// What is the same in the label of each, its key and unit. The order of a message's fields is free: behind the number, they repeat together with the labels that follow.
     name: Vec<u8>,
 }
 
 impl MeanSize {
-    fn of(&self, sample: &Sample) -> Option<i64> {
-        let value = |column: usize| sample.values.get(column).copied().unwrap_or(0);
-        self.pairs.iter().map(|(objects, bytes)| (value(*objects), value(*bytes))).find(|(n, _)| *n != 0).map(
-            |(n, b)| {
-                // A window can have fewer bytes than before with more objects: then there is no meaningful mean.
-                b.checked_div(n).unwrap_or(0).max(0)
-            },
-        )
+    fn of(&self, values: &[i64]) -> Option<i64> {
+        let pairs = self.pairs.iter().map(|(objects, bytes)| (values[*objects], values[*bytes]));
+        // A window can have fewer bytes than before with more objects: then there is no meaningful mean.
+        pairs.into_iter().find(|(n, _)| *n != 0).map(|(n, b)| b.checked_div(n).unwrap_or(0).max(0))
     }
 }
 
@@ -141,13 +163,6 @@ impl<'a> Encoder<'a> {
         let frames = profile.stacks.frames().len();
         let mut strings = Strings::with_room(frames);
         let several = profile.has_several_processes();
-        // The first set is that of no thread.
-        let none = std::iter::once(LabelSet::default());
-        let of_threads = profile.threads.iter().map(|thread| {
-            let labels = thread_labels(thread, several, &mut strings);
-            LabelSet { encoded: encoded_labels(&labels), at: None }
-        });
-        let labels = none.chain(of_threads).collect();
         let pairs: Vec<_> = [("alloc_objects", "alloc_space"), ("inuse_objects", "inuse_space")]
             .into_iter()
             .filter_map(|(objects, bytes)| Some((profile.column(objects)?, profile.column(bytes)?)))
@@ -156,6 +171,13 @@ impl<'a> Encoder<'a> {
             let bytes = strings.id("bytes");
             MeanSize { pairs, name: Label { key: bytes, num_unit: bytes, ..Default::default() }.encode_to_vec() }
         });
+        let mut labels =
+            LabelSets { all: Vec::new(), before: mean_size.as_ref().map_or_else(Vec::new, |mean| mean.name.clone()) };
+        // The first set is that of no thread.
+        labels.push(&[]);
+        for thread in &profile.threads {
+            labels.push(&encoded_labels(&thread_labels(thread, several, &mut strings)));
+        }
         Self {
             profile,
             symbols,
@@ -179,7 +201,8 @@ impl<'a> Encoder<'a> {
         head.sample_type.clear();
         let symbols = profile.stacks.frames().iter().map(|frame| self.symbols.get(frame)).collect::<Vec<_>>();
         head.mapping = self.mappings(&symbols);
-        (head.location, head.function) = self.locations_and_functions(&symbols);
+        let mut rest = Vec::new();
+        self.locations_and_functions(&symbols, &mut rest);
         head.time_nanos = profile.start_unix_ns;
         head.duration_nanos = profile.duration_ns;
         head.period_type = profile.period_type.as_ref().map(|t| value_type(t, &mut self.strings));
@@ -187,7 +210,7 @@ impl<'a> Encoder<'a> {
         head.comment = profile.comments.iter().map(|comment| self.strings.id(comment)).collect();
         let default = profile.default_sample_type.and_then(|index| profile.sample_types.get(index));
         head.default_sample_type = default.map_or(0, |t| self.strings.id(&t.kind));
-        let mut rest = head.encode_to_vec();
+        head.encode_raw(&mut rest);
         for string in &self.strings.all {
             encode_key(STRING, WireType::LengthDelimited, &mut rest);
             encode_varint(string.len() as u64, &mut rest);
@@ -199,25 +222,37 @@ impl<'a> Encoder<'a> {
     /// Samples of one stack next to each other.
     fn samples(&mut self, out: &mut Gzip<&mut dyn Write>) -> io::Result<()> {
         let bodies = self.bodies();
-        let (mut head, mut locations) = (Vec::new(), Vec::new());
-        // The message before: its beginning, the end of its locations, its head and its body.
-        let (mut at, mut locations_end, mut last_head, mut last_body) = (0, 0, Vec::new(), &[][..]);
+        // Head and body of a message, and of the one before; that one's head and locations, where it began, and where these ended.
+        let (mut head, mut body) = (Vec::new(), Vec::new());
+        let (mut last_head, mut last_body) = (Vec::new(), Vec::new());
+        let mut message = Vec::new();
+        let (mut at, mut locations_end) = (0, 0);
+        let mut locations = Vec::new();
         for (stack, id) in bodies.stacks.ids().enumerate() {
             let before = std::mem::take(&mut locations);
             self.locations(StackId(id), &mut locations);
             // Leaf first: stacks have their ends in common, those of one stack everything.
             let mut shared = in_common(locations.iter().rev(), before.iter().rev());
-            for (labels, body) in bodies.of(stack) {
-                let labels = &mut self.labels[labels];
+            for (labels, values) in bodies.of(stack) {
+                body.clear();
+                packed(VALUE, values, &mut body);
+                let has_mean = self.mean_size(values, &mut body);
+                let (own_labels, labels_before) = self.labels.get(labels, has_mean);
                 head.clear();
                 encode_key(SAMPLE, WireType::LengthDelimited, &mut head);
-                encode_varint((locations.len() + body.len() + labels.encoded.len()) as u64, &mut head);
+                varint((locations.len() + body.len() + own_labels.len()) as u64, &mut head);
                 let next_at = out.position();
                 let is_alike = shared == locations.len() && head == last_head;
-                if is_alike { out.again(&head, at) } else { out.write(&head) }?;
-                let (own, others) = locations.split_at(locations.len() - shared);
-                out.write(own)?;
-                out.again(others, locations_end - shared as u64)?;
+                if is_alike {
+                    out.again(&message, at)?;
+                } else {
+                    message.clear();
+                    message.extend_from_slice(&head);
+                    message.extend_from_slice(&locations);
+                    let (own, others) = message.split_at(message.len() - shared);
+                    out.write(own)?;
+                    out.again(others, locations_end - shared as u64)?;
+                }
                 let repeated = if is_alike { in_common(body.iter(), last_body.iter()) } else { 0 };
                 let (repeated, own) = body.split_at(repeated);
                 let body_at = out.position();
@@ -225,12 +260,12 @@ impl<'a> Encoder<'a> {
                 out.write(own)?;
                 (at, locations_end) = (next_at, body_at);
                 let labels_at = out.position();
-                match labels.at {
-                    Some(at) => out.again(&labels.encoded, at),
-                    None => out.write(&labels.encoded),
+                match labels_before {
+                    Some(at) => out.again(own_labels, at),
+                    None => out.write(own_labels),
                 }?;
-                labels.at = Some(labels_at);
-                last_body = body;
+                self.labels.are_at(labels, labels_at, has_mean);
+                std::mem::swap(&mut body, &mut last_body);
                 std::mem::swap(&mut head, &mut last_head);
                 shared = locations.len();
             }
@@ -239,46 +274,33 @@ impl<'a> Encoder<'a> {
     }
 
     fn bodies(&mut self) -> Bodies {
-        let profile = self.profile;
-        // In the order of the samples, which is that of the memory, and then to their places: a write to a place far away need not be waited for.
-        let mut encoded = Vec::with_capacity(profile.samples.len() * 24);
+        let (profile, columns) = (self.profile, self.profile.sample_types.len());
         let stacks = Dense::new(profile.stacks.len(), profile.samples.iter().map(|sample| sample.stack.0));
-        let mut first = vec![0_usize; stacks.len() + 1];
-        let mut ids: FxHashMap<(Option<ThreadId>, &[crate::Label]), u32> = FxHashMap::default();
+        let mut first = vec![0; stacks.len() + 1];
+        profile.samples.iter().for_each(|sample| first[stacks.number(sample.stack.0) + 1] += 1);
+        (1..first.len()).for_each(|i| first[i] += first[i - 1]);
+        let mut next = first.clone();
+        let mut ids: FxHashMap<(Option<ThreadId>, &[crate::Label]), usize> = FxHashMap::default();
+        // In the order of the samples, which is that of the memory: a write to a place far away need not be waited for.
+        let mut all = vec![0; profile.samples.len() * (columns + 1)];
         for sample in &profile.samples {
-            let of_thread = sample.thread.map_or(0, |id| id.0 + 1);
+            let of_thread = sample.thread.map_or(0, |id| id.index() + 1);
             let labels = match &*sample.labels {
                 [] => of_thread,
                 own => *ids.entry((sample.thread, own)).or_insert_with(|| {
-                    let mut encoded = self.labels[of_thread as usize].encoded.clone();
+                    let mut encoded = self.labels.get(of_thread, false).0.to_vec();
                     own.iter().for_each(|label| message::encode(LABEL, &self.label(label), &mut encoded));
-                    self.labels.push(LabelSet { encoded, at: None });
-                    self.labels.len() as u32 - 1
+                    self.labels.push(&encoded)
                 }),
             };
-            let stack = stacks.number(sample.stack.0);
-            let from = encoded.len();
-            encoded.extend_from_slice(&(stack as u32).to_le_bytes());
-            encoded.extend_from_slice(&labels.to_le_bytes());
-            encoded.extend_from_slice(&[0; 4]);
-            self.mean_size(sample, &mut encoded);
-            packed(VALUE, sample.values.iter().map(|value| *value as u64), &mut encoded);
-            let length = (encoded.len() - from - BODY_HEAD) as u32;
-            encoded[from + BODY_HEAD - 4..from + BODY_HEAD].copy_from_slice(&length.to_le_bytes());
-            first[stack + 1] += encoded.len() - from;
+            let next = &mut next[stacks.number(sample.stack.0)];
+            let at = *next as usize * (columns + 1);
+            *next += 1;
+            let body = &mut all[at..at + columns + 1];
+            body[0] = labels as i64;
+            body[1..].iter_mut().zip(&sample.values).for_each(|(place, value)| *place = *value);
         }
-        (1..first.len()).for_each(|i| first[i] += first[i - 1]);
-        let mut next = first.clone();
-        let mut by_stack = vec![0; encoded.len()];
-        let mut rest = &*encoded;
-        while let Some(([stack, _, length], _)) = body_head(rest) {
-            let (body, after) = rest.split_at(BODY_HEAD + length);
-            let place = &mut next[stack];
-            by_stack[*place..*place + body.len()].copy_from_slice(body);
-            *place += body.len();
-            rest = after;
-        }
-        Bodies { encoded: by_stack, stacks, first }
+        Bodies { all, columns, stacks, first }
     }
 
     fn label(&mut self, of: &'a crate::Label) -> Label {
@@ -292,17 +314,17 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn mean_size(&self, sample: &Sample, body: &mut Vec<u8>) {
-        if let Some(mean) = &self.mean_size
-            && let Some(num) = mean.of(sample)
-        {
-            // The order of a message's fields is free.
-            let number = Label { num, ..Default::default() };
-            encode_key(LABEL, WireType::LengthDelimited, body);
-            encode_varint((mean.name.len() + number.encoded_len()) as u64, body);
-            body.extend_from_slice(&mean.name);
-            number.encode_raw(body);
-        }
+    /// Appends the label of the mean size without what is the same in each, if there is one.
+    fn mean_size(&self, values: &[i64], body: &mut Vec<u8>) -> bool {
+        let Some((mean, number)) = self.mean_size.as_ref().and_then(|mean| Some((mean, mean.of(values)? as u64)))
+        else {
+            return false;
+        };
+        encode_key(LABEL, WireType::LengthDelimited, body);
+        varint((1 + encoded_len_varint(number) + mean.name.len()) as u64, body);
+        encode_key(LABEL_NUMBER, WireType::Varint, body);
+        varint(number, body);
+        true
     }
 
     /// The encoded locations of a stack.
@@ -341,33 +363,42 @@ impl<'a> Encoder<'a> {
     }
 
     /// What the locations are. Written last: to find out costs more than to give each a number, and less if it is done for all in one go.
-    fn locations_and_functions(&mut self, symbols: &[&'a [SymbolFrame]]) -> (Vec<Location>, Vec<Function>) {
+    fn locations_and_functions(&mut self, symbols: &[&'a [SymbolFrame]], to: &mut Vec<u8>) {
         let profile = self.profile;
         let mut functions = Functions::default();
         let ids = std::mem::take(&mut self.locations);
-        let locations = ids.into_iter().zip(1..).map(|(frame, id)| {
-            let (mapping, svma, kind) = match profile.stacks.frames().get(frame.index()) {
-                Some(Frame::Address { mapping, svma, kind }) => (*mapping, *svma, *kind),
-                Some(Frame::Named(name)) => return self.named_location(id, name, &mut functions),
-                None => return self.named_location(id, NO_STACK, &mut functions),
-            };
-            let lookup = kind.for_lookup(svma);
-            // One of the two may have been named alone.
-            let twin = || self.twins.get(&frame).map_or(&[][..], |twin| symbols[twin.index()]);
-            let symbols = Some(symbols[frame.index()]).filter(|symbols| !symbols.is_empty()).unwrap_or_else(twin);
-            let line = symbols.iter().map(|symbol| self.line(symbol, &mut functions)).collect();
-            let file = mapping.and_then(|id| profile.mapping(id));
-            let address = file.map_or(lookup.0, |m| m.to_avma(lookup));
-            let mapping_id = mapping.filter(|_| file.is_some()).map_or(0, |id| u64::from(id.0) + 1);
-            Location { id, mapping_id, address, line, ..Default::default() }
-        });
-        (locations.collect(), functions.all)
+        let mut location = Location::default();
+        for (at, (&frame, id)) in ids.iter().zip(1..).enumerate() {
+            if at % AT_ONCE == 0 {
+                let next = ids[at..].iter().take(AT_ONCE).filter_map(|frame| symbols.get(frame.index())?.first());
+                black_box(next.filter_map(|symbol| symbol.name.as_bytes().first()).fold(0, |all, byte| all ^ byte));
+            }
+            location.line.clear();
+            location.id = id;
+            (location.mapping_id, location.address) = (0, 0);
+            match profile.stacks.frames().get(frame.index()) {
+                Some(Frame::Address { mapping, svma, kind }) => {
+                    let lookup = kind.for_lookup(*svma);
+                    // One of the two may have been named alone.
+                    let twin = || self.twins.get(&frame).map_or(&[][..], |twin| symbols[twin.index()]);
+                    let symbols = Some(symbols[frame.index()]).filter(|symbols| !symbols.is_empty());
+                    let symbols = symbols.unwrap_or_else(twin);
+                    location.line.extend(symbols.iter().map(|symbol| self.line(symbol, &mut functions)));
+                    let file = mapping.and_then(|id| profile.mapping(id));
+                    location.address = file.map_or(lookup.0, |m| m.to_avma(lookup));
+                    location.mapping_id = mapping.filter(|_| file.is_some()).map_or(0, |id| u64::from(id.0) + 1);
+                }
+                Some(Frame::Named(name)) => location.line.push(self.named_line(name, &mut functions)),
+                None => location.line.push(self.named_line(NO_STACK, &mut functions)),
+            }
+            message::encode(LOCATIONS, &location, to);
+        }
+        functions.all.iter().for_each(|function| message::encode(FUNCTION, function, to));
     }
 
-    fn named_location(&mut self, id: u64, name: &'a str, functions: &mut Functions) -> Location {
+    fn named_line(&mut self, name: &'a str, functions: &mut Functions) -> Line {
         let name = self.strings.id(name);
-        let line = vec![Line { function_id: functions.id(name, name, 0), line: 0 }];
-        Location { id, line, ..Default::default() }
+        Line { function_id: functions.id(name, name, 0), line: 0 }
     }
 
     fn line(&mut self, symbol: &'a SymbolFrame, functions: &mut Functions) -> Line {
@@ -432,12 +463,21 @@ fn no_stack(frames: &[Frame]) -> FrameId {
     FrameId(same.unwrap_or(frames.len()) as u32)
 }
 
-/// A field of varints.
-fn packed(field: u32, values: impl ExactSizeIterator<Item = u64> + Clone, out: &mut Vec<u8>) {
-    let length = values.clone().map(encoded_len_varint).sum::<usize>();
+/// A field of numbers.
+fn packed(field: u32, values: &[i64], out: &mut Vec<u8>) {
+    let length = values.iter().map(|value| encoded_len_varint(*value as u64)).sum::<usize>();
     encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(length as u64, out);
-    values.for_each(|value| encode_varint(value, out));
+    varint(length as u64, out);
+    values.iter().for_each(|value| varint(*value as u64, out));
+}
+
+/// A number; most have one byte or two.
+fn varint(number: u64, to: &mut Vec<u8>) {
+    match number {
+        0..0x80 => to.push(number as u8),
+        0x80..0x4000 => to.extend_from_slice(&[number as u8 | 0x80, (number >> 7) as u8]),
+        _ => encode_varint(number, to),
+    }
 }
 
 /// How many bytes two sequences begin with in common.
