@@ -6,6 +6,7 @@
 const BITS: usize = u64::BITS as usize;
 
 /// Which ids occur, and how many smaller ones each has before it.
+#[derive(Clone)]
 pub(crate) struct Dense {
     /// A bit for each id.
     bits: Vec<u64>,
@@ -28,15 +29,10 @@ impl Dense {
     ///
     /// # Panics
     /// If an id is not below the limit.
-    pub(crate) fn with_parents<'a>(
-        limit: usize,
-        ids: impl IntoIterator<Item = &'a u32>,
-        parent: impl Fn(u32) -> u32,
-    ) -> Self {
+    pub(crate) fn with_parents(limit: usize, ids: impl Iterator<Item = u32>, parent: impl Fn(u32) -> u32) -> Self {
         let mut bits = vec![0_u64; limit.div_ceil(BITS)];
         bits.iter_mut().take(1).for_each(|word| *word = 1);
-        for id in ids {
-            let mut at = *id;
+        for mut at in ids {
             while bits[at as usize / BITS] & 1 << (at as usize % BITS) == 0 {
                 bits[at as usize / BITS] |= 1 << (at as usize % BITS);
                 at = parent(at);
@@ -95,7 +91,7 @@ mod tests {
             assert!(ids.iter().enumerate().all(|(number, id)| dense.number(*id) == number));
         }
         assert_eq!(Dense::new(0, std::iter::empty()).len(), 0);
-        let dense = Dense::with_parents(1000, &[700, 3, 701], |id| id / 10);
+        let dense = Dense::with_parents(1000, [700, 3, 701].into_iter(), |id| id / 10);
         assert_eq!(dense.ids().collect::<Vec<_>>(), [0, 3, 7, 70, 700, 701]);
     }
 }

@@ -2,7 +2,6 @@
 
 mod build;
 
-use crate::dense::Dense;
 use crate::{Label, LabelValue, Options, Profile, Sample, Symbols};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -20,11 +19,12 @@ struct Node {
 }
 
 /// A prefix tree of names. Node 0 is its root, which has no name.
-pub(crate) struct Tree {
-    names: Vec<String>,
+pub(crate) struct Tree<'a> {
+    names: Vec<Cow<'a, str>>,
     nodes: Vec<Node>,
-    /// The node of each sample.
-    pub(crate) of_sample: Vec<NodeId>,
+    /// What each sample ends in, and the node of that: there are fewer than samples and than nodes, and they stay in the processor's cache.
+    ends: Vec<u32>,
+    of_end: Vec<NodeId>,
     /// Whether the nodes are in the order of [`Tree::depth_first`].
     is_in_order: bool,
 }
@@ -106,12 +106,12 @@ pub(crate) fn label_text(label: &Label) -> String {
 /// Stands for a node that is not known.
 pub(crate) const NONE: NodeId = NodeId::MAX;
 
-impl Tree {
+impl<'a> Tree<'a> {
     /// The stacks of every sample by name, each name passed through `escape` before it is compared with others.
-    pub(crate) fn new<'a>(
-        profile: &Profile,
-        symbols: &Symbols,
-        before: impl Into<Before<'a>>,
+    pub(crate) fn new<'b>(
+        profile: &'a Profile,
+        symbols: &'a Symbols,
+        before: impl Into<Before<'b>>,
         escape: fn(&str) -> Cow<'_, str>,
     ) -> Self {
         build::tree(profile, symbols, before.into(), escape)
@@ -119,8 +119,8 @@ impl Tree {
 
     /// The same with nothing before the stacks, and the node of each stack that a sample has or that lies below one; [`NONE`] for the others.
     pub(crate) fn with_stacks(
-        profile: &Profile,
-        symbols: &Symbols,
+        profile: &'a Profile,
+        symbols: &'a Symbols,
         escape: fn(&str) -> Cow<'_, str>,
     ) -> (Self, Vec<NodeId>) {
         build::tree_with_stacks(profile, symbols, escape)
@@ -142,45 +142,47 @@ impl Tree {
         self.nodes[node as usize].name
     }
 
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> &[Cow<'a, str>] {
         &self.names
+    }
+
+    /// The node of each sample.
+    pub(crate) fn of_samples(&self) -> impl Iterator<Item = NodeId> {
+        self.ends.iter().map(|end| self.of_end[*end as usize])
     }
 
     /// The same stacks from their leaves on: who called a function lies above it. What stood before the stacks comes last.
     pub(crate) fn reversed(&self) -> Self {
-        let mut reversed =
-            Self { names: self.names.clone(), nodes: vec![self.nodes[0]], of_sample: Vec::new(), is_in_order: false };
+        let mut nodes = vec![self.nodes[0]];
         let mut children: FxHashMap<(NodeId, u32), NodeId> = FxHashMap::default();
-        let mut of_node: FxHashMap<NodeId, NodeId> = FxHashMap::default();
-        for of_sample in &self.of_sample {
-            let end = *of_node.entry(*of_sample).or_insert_with(|| {
-                let (mut from, mut to) = (*of_sample, 0);
-                while from != 0 {
-                    let name = self.name_id(from);
-                    let nodes = &mut reversed.nodes;
-                    to = *children.entry((to, name)).or_insert_with(|| {
-                        nodes.push(Node { parent: to, name });
-                        nodes.len() as u32 - 1
-                    });
-                    from = self.parent(from);
-                }
-                to
-            });
-            reversed.of_sample.push(end);
-        }
-        reversed
+        let mut reversed = |mut from: NodeId| {
+            let mut to = 0;
+            while from != 0 {
+                let name = self.name_id(from);
+                to = *children.entry((to, name)).or_insert_with(|| {
+                    nodes.push(Node { parent: to, name });
+                    nodes.len() as u32 - 1
+                });
+                from = self.parent(from);
+            }
+            to
+        };
+        let of_end = self.of_end.iter().map(|node| reversed(*node)).collect();
+        Self { names: self.names.clone(), nodes, ends: self.ends.clone(), of_end, is_in_order: false }
     }
 
     /// What ends at each node, in one column of the profile.
     pub(crate) fn own_values(&self, profile: &Profile, column: usize) -> Vec<i64> {
-        let ends = Dense::new(self.len(), self.of_sample.iter().copied());
-        let mut sums = vec![0_i64; ends.len()];
-        for (sample, node) in profile.samples.iter().zip(&self.of_sample) {
-            let sum = &mut sums[ends.number(*node)];
+        let mut sums = vec![0_i64; self.of_end.len()];
+        for (sample, end) in profile.samples.iter().zip(&self.ends) {
+            let sum = &mut sums[*end as usize];
             *sum = sum.saturating_add(sample.values.get(column).copied().unwrap_or(0));
         }
-        let mut own = vec![0; self.len()];
-        ends.ids().zip(sums).for_each(|(node, sum)| own[node as usize] = sum);
+        let mut own = vec![0_i64; self.len()];
+        for (node, sum) in self.of_end.iter().zip(sums) {
+            let own = &mut own[*node as usize];
+            *own = own.saturating_add(sum);
+        }
         own
     }
 
@@ -195,16 +197,18 @@ impl Tree {
     }
 
     /// Every node but the root, each after its parent and before its later siblings, siblings by name; with its depth from 1.
-    pub(crate) fn depth_first(&self) -> Vec<(NodeId, usize)> {
-        if self.is_in_order {
-            let mut ordered: Vec<(NodeId, usize)> = vec![(0, 0)];
-            ordered.reserve(self.len());
-            for (node, Node { parent, .. }) in self.nodes.iter().enumerate().skip(1) {
-                ordered.push((node as NodeId, ordered[*parent as usize].1 + 1));
-            }
-            ordered.remove(0);
-            return ordered;
-        }
+    pub(crate) fn depth_first(&self) -> impl Iterator<Item = (NodeId, usize)> {
+        let order = (!self.is_in_order).then(|| self.order());
+        let mut path = vec![0];
+        (1..self.len()).map(move |at| {
+            let node = order.as_ref().map_or(at as NodeId, |order| order[at - 1]);
+            while path.pop_if(|last| *last != self.parent(node)).is_some() {}
+            path.push(node);
+            (node, path.len() - 1)
+        })
+    }
+
+    fn order(&self) -> Vec<NodeId> {
         let mut by_name: Vec<u32> = (0..self.names.len() as u32).collect();
         by_name.sort_unstable_by_key(|name| &self.names[*name as usize]);
         let mut rank = vec![0_u32; self.names.len()];
@@ -226,13 +230,12 @@ impl Tree {
             }
         }
         let mut ordered = Vec::with_capacity(self.len());
-        let mut pending: Vec<(NodeId, usize)> = vec![(0, 0)];
-        while let Some((node, depth)) = pending.pop() {
+        let mut pending: Vec<NodeId> = vec![0];
+        while let Some(node) = pending.pop() {
             if node != 0 {
-                ordered.push((node, depth));
+                ordered.push(node);
             }
-            let children = &siblings[first[node as usize]..first[node as usize + 1]];
-            pending.extend(children.iter().map(|child| (*child, depth + 1)));
+            pending.extend(&siblings[first[node as usize]..first[node as usize + 1]]);
         }
         ordered
     }

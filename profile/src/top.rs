@@ -32,14 +32,14 @@ pub fn functions(profile: &Profile, symbols: &Symbols, column: usize, leaf: Leaf
     of_tree(&tree, profile, column, leaf)
 }
 
-pub(crate) fn of_tree(tree: &Tree, profile: &Profile, column: usize, leaf: Leaf) -> Vec<Function> {
+pub(crate) fn of_tree(tree: &Tree<'_>, profile: &Profile, column: usize, leaf: Leaf) -> Vec<Function> {
     let own = tree.own_values(profile, column);
     let totals = tree.totals(&own);
     let mut functions: Vec<Function> =
-        tree.names().iter().map(|name| Function { name: name.clone(), self_value: 0, total: 0 }).collect();
-    for (sample, node) in profile.samples.iter().zip(&tree.of_sample) {
+        tree.names().iter().map(|name| Function { name: name.to_string(), self_value: 0, total: 0 }).collect();
+    for (sample, node) in profile.samples.iter().zip(tree.of_samples()) {
         let caller = leaf == Leaf::Caller && profile.stacks.frame(sample.stack).is_some_and(is_allocation_function);
-        let (leaf, parent) = (tree.name_id(*node), tree.name_id(tree.parent(*node)));
+        let (leaf, parent) = (tree.name_id(node), tree.name_id(tree.parent(node)));
         let name = if caller && parent != 0 { parent } else { leaf };
         let sum = &mut functions[name as usize].self_value;
         *sum = sum.saturating_add(sample.values.get(column).copied().unwrap_or(0));

@@ -27,7 +27,7 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
 }
 
 /// Passes on a line, with its line break, for each node whose own value is not zero.
-pub(super) fn lines(tree: &Tree, own: &[i64], mut each: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn lines(tree: &Tree<'_>, own: &[i64], mut each: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
     let mut line = String::new();
     // Where the name at each depth of the current path ends.
     let mut ends: Vec<usize> = vec![0];

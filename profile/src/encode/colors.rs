@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
 /// The colour of each name in the tree, and a text that says what they mean.
-pub(super) fn of(tree: &Tree, profile: &Profile, symbols: &Symbols) -> (PaletteMap, String) {
+pub(super) fn of(tree: &Tree<'_>, profile: &Profile, symbols: &Symbols) -> (PaletteMap, String) {
     let mut palette = PaletteMap::default();
     let mut occurs = [false; LEGEND.len()];
     let names = kind::of_names(profile, symbols);
@@ -24,7 +24,7 @@ pub(super) fn of(tree: &Tree, profile: &Profile, symbols: &Symbols) -> (PaletteM
     palette.insert("all", shade(color(Kind::Missing), "all"));
     for name in tree.names().iter().skip(1) {
         // Frames of processes, threads and labels are nobody's code.
-        let kind = kinds.get(name.as_str()).copied().unwrap_or(Kind::Missing);
+        let kind = kinds.get(&**name).copied().unwrap_or(Kind::Missing);
         let color = color(kind);
         occurs[color] = true;
         palette.insert(name, shade(color, name));

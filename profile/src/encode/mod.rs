@@ -61,7 +61,13 @@ impl Options {
 
 /// A text without line breaks and other control characters, each of which becomes a space.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
-    if text.contains(char::is_control) { Cow::Owned(text.replace(char::is_control, " ")) } else { Cow::Borrowed(text) }
+    // Bytes of control characters in UTF-8, and 0xc2, which others begin with too: without these there is none. All bytes are looked at, which the compiler does many at a time.
+    let may_have = text.bytes().fold(false, |found, byte| found | (byte < 0x20) | matches!(byte, 0x7f | 0xc2));
+    if may_have && text.contains(char::is_control) {
+        Cow::Owned(text.replace(char::is_control, " "))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 /// A name as the folded formats can hold it: `;` separates frames, so it becomes `:`. A last word of digits would be read as a
@@ -78,11 +84,12 @@ pub(crate) fn folded_name(name: &str) -> Cow<'_, str> {
     if folded.contains(';') {
         folded = Cow::Owned(folded.replace(';', ":"));
     }
-    if let Some((before, last)) = folded.rsplit_once(char::is_whitespace)
-        && last.starts_with(|c: char| c.is_ascii_digit() || c == '-')
-        && last.bytes().all(|c| c.is_ascii_digit() || c == b'.' || c == b'-')
+    let before = folded.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+    if let Some(space) = before.chars().next_back().filter(|c| c.is_whitespace())
+        && folded[before.len()..].starts_with(|c: char| c.is_ascii_digit() || c == '-')
     {
-        folded = Cow::Owned(format!("{before}_{last}"));
+        let (first, last) = (&before[..before.len() - space.len_utf8()], &folded[before.len()..]);
+        folded = Cow::Owned(format!("{first}_{last}"));
     }
     if folded.starts_with('#') {
         folded = Cow::Owned(format!("_{folded}"));

@@ -28,7 +28,7 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
         Before::Frames { process: profile.has_several_processes(), thread: false, labels: options.label_frames };
     let tree = Tree::new(profile, symbols, before, |name| Cow::Borrowed(name));
     let files = files(profile, symbols);
-    let frames = tree.names().iter().map(|name| Frame { name, file: files.get(name.as_str()).copied() }).collect();
+    let frames = tree.names().iter().map(|name| Frame { name, file: files.get(&**name).copied() }).collect();
     let mut profiles: Vec<Sampled<'_>> =
         (0..profile.sample_types.len()).map(|column| Sampled::new(profile, &tree, column, None)).collect();
     if profile.threads.len() > 1 {
@@ -97,13 +97,13 @@ struct Sampled<'a> {
 
 impl<'a> Sampled<'a> {
     /// What ends at each node of the tree, of one thread or of all.
-    fn new(profile: &Profile, tree: &'a Tree, column: usize, of: Option<ThreadId>) -> Self {
+    fn new(profile: &Profile, tree: &'a Tree<'a>, column: usize, of: Option<ThreadId>) -> Self {
         let sample_type = &profile.sample_types[column];
         let mut values: BTreeMap<u32, i128> = BTreeMap::new();
         let mut left_out = 0_i128;
         let belongs = |sample: &Sample| of.is_none() || sample.thread == of;
-        for (sample, node) in profile.samples.iter().zip(&tree.of_sample).filter(|(sample, _)| belongs(sample)) {
-            *values.entry(*node).or_default() += i128::from(sample.values.get(column).copied().unwrap_or(0));
+        for (sample, node) in profile.samples.iter().zip(tree.of_samples()).filter(|(sample, _)| belongs(sample)) {
+            *values.entry(node).or_default() += i128::from(sample.values.get(column).copied().unwrap_or(0));
         }
         values.retain(|_, value| {
             left_out += (*value).min(0);
@@ -143,7 +143,7 @@ fn unit(sample_type: &SampleType) -> &'static str {
 
 /// Paths from the root to nodes.
 struct Paths<'a> {
-    tree: &'a Tree,
+    tree: &'a Tree<'a>,
     nodes: Vec<u32>,
 }
 

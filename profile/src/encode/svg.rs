@@ -64,7 +64,7 @@ fn count_name(sample_type: &SampleType) -> String {
 
 /// Draws one column.
 fn draw(
-    tree: &Tree,
+    tree: &Tree<'_>,
     profile: &Profile,
     column: usize,
     title: &str,
@@ -136,7 +136,7 @@ fn halvings_to_fit(values: &[i64]) -> u32 {
 }
 
 /// Gives the values of frames that would be too narrow to see to those below them: the picture is the same, and done sooner.
-fn fold_narrow(tree: &Tree, totals: &[i64], own: &mut [i64], min_share: f64) {
+fn fold_narrow(tree: &Tree<'_>, totals: &[i64], own: &mut [i64], min_share: f64) {
     let smallest = totals.first().copied().unwrap_or(0) as f64 * min_share;
     for node in (1..tree.len()).rev() {
         if (totals[node] as f64) < smallest {

@@ -12,20 +12,17 @@ use std::borrow::Cow;
 type Escape = fn(&str) -> Cow<'_, str>;
 
 /// Names by their numbers, the empty one of the root first.
-struct Names {
-    all: Vec<String>,
-    ids: FxHashMap<String, u32>,
+struct Names<'a> {
+    all: Vec<Cow<'a, str>>,
+    ids: FxHashMap<Cow<'a, str>, u32>,
 }
 
-impl Names {
-    fn id(&mut self, name: &str) -> u32 {
-        if let Some(known) = self.ids.get(name) {
-            return *known;
-        }
-        let id = self.all.len() as u32;
-        self.all.push(name.to_owned());
-        self.ids.insert(name.to_owned(), id);
-        id
+impl<'a> Names<'a> {
+    fn id(&mut self, name: Cow<'a, str>) -> u32 {
+        *self.ids.entry(name).or_insert_with_key(|name| {
+            self.all.push(name.clone());
+            self.all.len() as u32 - 1
+        })
     }
 }
 
@@ -36,16 +33,28 @@ struct Lists {
     ends: Vec<usize>,
 }
 
+/// A list of [`Lists`] by its number; one of a single name is that name instead, which is not looked up.
+#[derive(Clone, Copy)]
+struct List(u32);
+
+const SINGLE: u32 = 1 << 31;
+
 impl Lists {
-    fn push(&mut self, names: impl IntoIterator<Item = u32>) -> u32 {
+    fn push(&mut self, names: &[u32]) -> List {
+        if let [single] = names {
+            return List(single | SINGLE);
+        }
         self.names.extend(names);
         self.ends.push(self.names.len());
-        self.ends.len() as u32 - 1
+        List(self.ends.len() as u32 - 1)
     }
 
-    fn get(&self, list: u32) -> &[u32] {
+    fn get(&self, List(list): List, position: u32) -> Option<u32> {
+        if list & SINGLE != 0 {
+            return (position == 0).then_some(list & !SINGLE);
+        }
         let start = (list as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.names[start..self.ends[list as usize]]
+        self.names[start..self.ends[list as usize]].get(position as usize).copied()
     }
 }
 
@@ -55,6 +64,9 @@ struct Spots {
     stacks: Dense,
     /// The first of these spots among those of all beginnings.
     from: u32,
+    /// Stacks with samples, and the first of them among those of all beginnings.
+    ends: Dense,
+    from_end: u32,
 }
 
 impl Spots {
@@ -67,34 +79,58 @@ impl Spots {
     }
 }
 
-/// What stands before each sample's stack: the number of its list, by sample; and what belongs to each.
-fn beginnings(profile: &Profile, before: Before<'_>, names: &mut Names, escape: Escape) -> (Vec<u32>, Vec<Vec<u32>>) {
-    if before.is_nothing() {
-        return (vec![0; profile.samples.len()], vec![Vec::new()]);
-    }
-    let mut lists: Vec<Vec<u32>> = Vec::new();
-    let mut ids: FxHashMap<Vec<u32>, u32> = FxHashMap::default();
-    let mut known: FxHashMap<(Option<ThreadId>, &[Label]), u32> = FxHashMap::default();
-    let of_samples = profile.samples.iter().map(|sample| {
-        let labels: &[Label] = if before.follows_labels() { &sample.labels } else { &[] };
-        *known.entry((sample.thread, labels)).or_insert_with(|| {
-            let list: Vec<u32> = before.names(profile, sample, escape).iter().map(|name| names.id(name)).collect();
-            *ids.entry(list).or_insert_with_key(|list| {
-                lists.push(list.clone());
-                lists.len() as u32 - 1
+/// What stands before the stacks.
+struct Beginnings {
+    /// The names before each.
+    all: Vec<Vec<u32>>,
+    /// That of each sample, if there are several.
+    of_samples: Vec<u32>,
+}
+
+impl Beginnings {
+    fn new<'a>(profile: &Profile, before: Before<'_>, names: &mut Names<'a>, escape: Escape) -> Self {
+        if before.is_nothing() {
+            return Self { all: vec![Vec::new()], of_samples: Vec::new() };
+        }
+        let mut all: Vec<Vec<u32>> = Vec::new();
+        let mut ids: FxHashMap<Vec<u32>, u32> = FxHashMap::default();
+        let mut known: FxHashMap<(Option<ThreadId>, &[Label]), u32> = FxHashMap::default();
+        let of_samples = profile.samples.iter().map(|sample| {
+            let labels: &[Label] = if before.follows_labels() { &sample.labels } else { &[] };
+            *known.entry((sample.thread, labels)).or_insert_with(|| {
+                let list = before.names(profile, sample, escape).into_iter().map(|name| names.id(Cow::Owned(name)));
+                *ids.entry(list.collect()).or_insert_with_key(|list| {
+                    all.push(list.clone());
+                    all.len() as u32 - 1
+                })
             })
-        })
-    });
-    (of_samples.collect(), lists)
+        });
+        Self { of_samples: of_samples.collect(), all }
+    }
+
+    /// The stacks that samples have, below each.
+    fn ends(&self, profile: &Profile) -> Vec<Dense> {
+        let limit = profile.stacks.len();
+        if self.of_samples.is_empty() {
+            return vec![Dense::new(limit, profile.samples.iter().map(|sample| sample.stack.0)); self.all.len()];
+        }
+        let mut stacks = vec![Vec::new(); self.all.len()];
+        profile.samples.iter().zip(&self.of_samples).for_each(|(sample, of)| stacks[*of as usize].push(sample.stack.0));
+        stacks.into_iter().map(|stacks| Dense::new(limit, stacks.into_iter())).collect()
+    }
 }
 
 /// The tree of every sample's stack by name.
-pub(super) fn tree(profile: &Profile, symbols: &Symbols, before: Before<'_>, escape: Escape) -> Tree {
+pub(super) fn tree<'a>(profile: &'a Profile, symbols: &'a Symbols, before: Before<'_>, escape: Escape) -> Tree<'a> {
     built(profile, symbols, before, escape).0
 }
 
 /// The same, and the node at which the names of each stack end, [`NONE`] for stacks without samples.
-pub(super) fn tree_with_stacks(profile: &Profile, symbols: &Symbols, escape: Escape) -> (Tree, Vec<NodeId>) {
+pub(super) fn tree_with_stacks<'a>(
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    escape: Escape,
+) -> (Tree<'a>, Vec<NodeId>) {
     let (tree, spots, of_spot) = built(profile, symbols, Prefix::NONE.into(), escape);
     let mut of_stack = vec![NONE; profile.stacks.len()];
     for here in &spots {
@@ -103,95 +139,108 @@ pub(super) fn tree_with_stacks(profile: &Profile, symbols: &Symbols, escape: Esc
     (tree, of_stack)
 }
 
-fn built(profile: &Profile, symbols: &Symbols, before: Before<'_>, escape: Escape) -> (Tree, Vec<Spots>, Vec<NodeId>) {
-    let mut names = Names { all: vec![String::new()], ids: FxHashMap::default() };
-    let (of_samples, beginnings) = beginnings(profile, before, &mut names, escape);
-    let mut lists = frames(profile, symbols, &mut names, escape);
-    let no_stack = names.id(&escape(NO_STACK));
-    let no_stack = lists.push([no_stack]);
+fn built<'a>(
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    before: Before<'_>,
+    escape: Escape,
+) -> (Tree<'a>, Vec<Spots>, Vec<NodeId>) {
+    let mut names = Names { all: vec![Cow::Borrowed("")], ids: FxHashMap::default() };
+    let beginnings = Beginnings::new(profile, before, &mut names, escape);
+    let parent = |id: u32| profile.stacks.parent(StackId(id)).0;
+    let (mut from, mut from_end) = (0, 0);
+    let spots = beginnings.ends(profile).into_iter().map(|ends| {
+        let stacks = Dense::with_parents(profile.stacks.len(), ends.ids(), parent);
+        let here = Spots { from, from_end, stacks, ends };
+        from += here.stacks.len() as u32 + 1;
+        from_end += here.ends.len() as u32;
+        here
+    });
+    let spots: Vec<Spots> = spots.collect();
+    let mut lists = Lists::default();
+    let of_frames = frames(profile, symbols, &spots, &mut names, &mut lists, escape);
+    let no_stack = names.id(escape(NO_STACK));
+    let no_stack = lists.push(&[no_stack]);
 
-    let mut stacks_of = vec![Vec::new(); beginnings.len()];
-    profile.samples.iter().zip(&of_samples).for_each(|(sample, of)| stacks_of[*of as usize].push(sample.stack.0));
-    let mut spots: Vec<Spots> = Vec::with_capacity(beginnings.len());
-    // By spot: its list of names, and where the spots above it begin among `above`.
-    let (mut list_of, mut first_above, mut above) = (Vec::new(), Vec::new(), Vec::new());
-    for (stacks, beginning) in stacks_of.into_iter().zip(&beginnings) {
-        let here = Spots {
-            stacks: Dense::with_parents(profile.stacks.len(), &stacks, |id| profile.stacks.parent(StackId(id)).0),
-            from: list_of.len() as u32,
-        };
-        let parent = |id: u32| here.stacks.number(profile.stacks.parent(StackId(id)).0);
-        let mut counts = vec![0_u32; here.stacks.len() + 1];
-        here.stacks.ids().skip(1).for_each(|id| counts[parent(id) + 1] += 1);
-        let has_none = stacks.contains(&Stacks::ROOT.0);
-        counts[1] += u32::from(has_none);
-        (1..counts.len()).for_each(|i| counts[i] += counts[i - 1]);
-        let from = above.len();
-        above.resize(from + counts[here.stacks.len()] as usize, 0);
-        first_above.extend(counts.iter().map(|count| from as u32 + count));
+    let count = from as usize;
+    let (mut first_above, mut next_above) = (vec![NONE; count], vec![NONE; count]);
+    let mut put_above = |spot: u32, below: u32| {
+        next_above[spot as usize] = std::mem::replace(&mut first_above[below as usize], spot);
+    };
+    let mut list_of = Vec::with_capacity(count);
+    for (here, beginning) in spots.iter().zip(&beginnings.all) {
+        list_of.push(lists.push(beginning));
         for (id, spot) in here.stacks.ids().zip(here.from..).skip(1) {
-            let next = &mut counts[parent(id)];
-            above[from + *next as usize] = spot;
-            *next += 1;
+            put_above(spot, here.from + here.stacks.number(parent(id)) as u32);
+            list_of.push(profile.stacks.leaf_id(StackId(id)).map_or(no_stack, |leaf| of_frames[leaf.index()]));
         }
-        if has_none {
-            above[from + counts[0] as usize] = here.of(Stacks::ROOT);
-        }
-        list_of.push(lists.push(beginning.iter().copied()));
-        let frames =
-            here.stacks.ids().skip(1).map(|id| profile.stacks.leaf_id(StackId(id)).map_or(no_stack, |leaf| leaf.0));
-        list_of.extend(frames);
         list_of.push(no_stack);
-        spots.push(here);
+        if here.ends.ids().next() == Some(Stacks::ROOT.0) {
+            put_above(here.of(Stacks::ROOT), here.from);
+        }
     }
-    // Where those of the last spot, which is no stack, end.
-    first_above.push(above.len() as u32);
 
     let mut walk = Walk {
         names: &names.all,
         lists: &lists,
         list_of: &list_of,
         first_above: &first_above,
-        above: &above,
+        next_above: &next_above,
         nodes: vec![Node { parent: 0, name: 0 }],
-        of_spot: vec![0; list_of.len()],
+        of_spot: vec![0; count],
     };
     walk.walk(spots.iter().map(|spots| spots.from));
     let Walk { nodes, of_spot, .. } = walk;
-    let of_sample = profile
-        .samples
-        .iter()
-        .zip(&of_samples)
-        .map(|(sample, of)| of_spot[spots[*of as usize].of(sample.stack) as usize]);
-    let of_sample = of_sample.collect();
-    (Tree { names: names.all, nodes, of_sample, is_in_order: true }, spots, of_spot)
+    let of_end = spots.iter().flat_map(|here| here.ends.ids().map(|id| of_spot[here.of(StackId(id)) as usize]));
+    let of_end = of_end.collect();
+    let end_in = |here: &Spots, stack: StackId| here.from_end + here.ends.number(stack.0) as u32;
+    let stacks = profile.samples.iter().map(|sample| sample.stack);
+    let ends = match &spots[..] {
+        [here] => stacks.map(|stack| end_in(here, stack)).collect(),
+        _ => stacks.zip(&beginnings.of_samples).map(|(stack, of)| end_in(&spots[*of as usize], stack)).collect(),
+    };
+    (Tree { names: names.all, nodes, of_end, ends, is_in_order: true }, spots, of_spot)
 }
 
 /// The names of each frame that samples have.
-fn frames(profile: &Profile, symbols: &Symbols, names: &mut Names, escape: Escape) -> Lists {
-    let stacks =
-        Dense::with_parents(profile.stacks.len(), profile.samples.iter().map(|sample| &sample.stack.0), |id| {
-            profile.stacks.parent(StackId(id)).0
-        });
+fn frames<'a>(
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    spots: &[Spots],
+    names: &mut Names<'a>,
+    lists: &mut Lists,
+    escape: Escape,
+) -> Vec<List> {
     let mut is_used = vec![false; profile.stacks.frames().len()];
-    stacks.ids().filter_map(|id| profile.stacks.leaf_id(StackId(id))).for_each(|leaf| is_used[leaf.index()] = true);
+    for here in spots {
+        let leaves = here.stacks.ids().filter_map(|id| profile.stacks.leaf_id(StackId(id)));
+        leaves.for_each(|leaf| is_used[leaf.index()] = true);
+    }
     names.all.reserve(is_used.len());
     names.ids.reserve(is_used.len());
-    let mut lists = Lists::default();
-    for (frame, is_used) in profile.stacks.frames().iter().zip(is_used) {
-        let of_frame = if is_used { names::of(frame, profile, symbols) } else { Vec::new() };
-        lists.push(of_frame.iter().rev().map(|name| names.id(&escape(name))));
-    }
-    lists
+    let mut of_frame = Vec::new();
+    let mut list = |(frame, is_used)| {
+        of_frame.clear();
+        if is_used {
+            let escaped = |name| match name {
+                Cow::Borrowed(name) => escape(name),
+                Cow::Owned(name) => Cow::Owned(escape(&name).into_owned()),
+            };
+            of_frame.extend(names::of(frame, profile, symbols).into_iter().rev().map(|name| names.id(escaped(name))));
+        }
+        lists.push(&of_frame)
+    };
+    profile.stacks.frames().iter().zip(is_used).map(&mut list).collect()
 }
 
 /// The walk over the names' tree.
 struct Walk<'a> {
-    names: &'a [String],
+    names: &'a [Cow<'a, str>],
     lists: &'a Lists,
-    list_of: &'a [u32],
+    /// By spot: its names, the first spot above it, and the next one above the same; [`NONE`] for none.
+    list_of: &'a [List],
     first_above: &'a [u32],
-    above: &'a [u32],
+    next_above: &'a [u32],
     nodes: Vec<Node>,
     /// The node at which the names of each spot end.
     of_spot: Vec<NodeId>,
@@ -209,6 +258,12 @@ impl Walk<'_> {
         beginnings.for_each(|spot| self.enter(spot, 0, 0, &mut next));
         let mut node = 0;
         loop {
+            // Most have one way on.
+            while let [(name, (spot, position))] = next[..] {
+                next.clear();
+                node = self.push(node, name);
+                self.enter(spot, position + 1, node, &mut next);
+            }
             self.group(&mut next, &mut groups);
             for (name, range) in groups.drain(..) {
                 pending.push((node, name, steps.len()));
@@ -216,27 +271,29 @@ impl Walk<'_> {
             }
             next.clear();
             let Some((parent, name, from)) = pending.pop() else { return };
-            node = self.nodes.len() as NodeId;
-            self.nodes.push(Node { parent, name });
+            node = self.push(parent, name);
             for (spot, position) in steps.drain(from..) {
                 self.enter(spot, position + 1, node, &mut next);
             }
         }
     }
 
+    fn push(&mut self, parent: NodeId, name: u32) -> NodeId {
+        self.nodes.push(Node { parent, name });
+        self.nodes.len() as NodeId - 1
+    }
+
     /// What comes after the names of a spot up to this one, which led to `node`.
     fn enter(&mut self, spot: u32, position: u32, node: NodeId, next: &mut Vec<(u32, Step)>) {
-        if let Some(name) = self.lists.get(self.list_of[spot as usize]).get(position as usize) {
-            next.push((*name, (spot, position)));
+        if let Some(name) = self.lists.get(self.list_of[spot as usize], position) {
+            next.push((name, (spot, position)));
             return;
         }
         self.of_spot[spot as usize] = node;
-        let above = self.first_above[spot as usize] as usize..self.first_above[spot as usize + 1] as usize;
-        for spot in &self.above[above] {
-            match self.lists.get(self.list_of[*spot as usize]).first() {
-                Some(name) => next.push((*name, (*spot, 0))),
-                None => continue,
-            }
+        let mut above = self.first_above[spot as usize];
+        while above != NONE {
+            next.extend(self.lists.get(self.list_of[above as usize], 0).map(|name| (name, (above, 0))));
+            above = self.next_above[above as usize];
         }
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Document<'a> {
     comments: &'a [String],
     columns: Vec<ValueColumn<'a>>,
     first: usize,
-    names: Names,
+    names: Names<'a>,
     kinds: String,
     module: Column,
     modules: Vec<&'a str>,
@@ -107,9 +107,9 @@ struct RowColumns {
 }
 
 /// The names of the tree; its root has none.
-struct Names(Tree);
+struct Names<'a>(Tree<'a>);
 
-impl Serialize for Names {
+impl Serialize for Names<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut names = serializer.serialize_seq(Some(self.0.names().len()))?;
         self.0.names().iter().try_for_each(|name| names.serialize_element(name))?;
@@ -118,11 +118,11 @@ impl Serialize for Names {
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn new(profile: &'a Profile, symbols: &Symbols, options: &Options) -> io::Result<Self> {
+    pub(super) fn new(profile: &'a Profile, symbols: &'a Symbols, options: &Options) -> io::Result<Self> {
         let first = options.column(profile)?;
         let (tree, of_stack) = Tree::with_stacks(profile, symbols, |name| Cow::Borrowed(name));
         let places = Places::new(profile, symbols, &tree, &of_stack);
-        let order = tree.depth_first();
+        let order: Vec<_> = tree.depth_first().collect();
         let mut number = vec![0_u32; tree.len()];
         (1..).zip(&order).for_each(|(i, (node, _))| number[*node as usize] = i);
         let rows = Rows::new(profile, &tree, &number);
@@ -185,7 +185,7 @@ impl<'a> GroupEntry<'a> {
 }
 
 /// The tree in depth-first order; names with their places are frames, each told once.
-fn nodes(tree: &Tree, order: &[(u32, usize)], places: &Places<'_>) -> (FrameColumns, NodeColumns) {
+fn nodes(tree: &Tree<'_>, order: &[(u32, usize)], places: &Places<'_>) -> (FrameColumns, NodeColumns) {
     let mut ids: FxHashMap<(u32, u32), u32> = FxHashMap::default();
     let mut frames = FrameColumns::default();
     let mut nodes =
@@ -207,7 +207,7 @@ fn nodes(tree: &Tree, order: &[(u32, usize)], places: &Places<'_>) -> (FrameColu
 }
 
 /// The names that a comparison knows by another.
-fn canonical_names(tree: &Tree) -> Vec<(u32, String)> {
+fn canonical_names(tree: &Tree<'_>) -> Vec<(u32, String)> {
     let named = (0..).zip(tree.names()).filter_map(|(id, name)| {
         let canonical = canonical(name);
         (canonical != *name).then(|| (id, canonical.into_owned()))

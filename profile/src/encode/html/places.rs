@@ -38,7 +38,7 @@ struct Found {
 }
 
 impl<'a> Places<'a> {
-    pub(super) fn new(profile: &'a Profile, symbols: &Symbols, tree: &Tree, of_stack: &[NodeId]) -> Self {
+    pub(super) fn new(profile: &'a Profile, symbols: &Symbols, tree: &Tree<'_>, of_stack: &[NodeId]) -> Self {
         let mut places = Self {
             kinds: vec![None; tree.names().len()],
             module: vec![0; tree.names().len()],
@@ -112,7 +112,7 @@ impl<'a> Places<'a> {
         (found, ends)
     }
 
-    fn enter(&mut self, tree: &Tree, node: NodeId, level: Found, more: &mut FxHashMap<NodeId, Vec<u32>>) {
+    fn enter(&mut self, tree: &Tree<'_>, node: NodeId, level: Found, more: &mut FxHashMap<NodeId, Vec<u32>>) {
         let name = tree.name_id(node) as usize;
         if self.kinds[name].is_none() {
             (self.kinds[name], self.module[name]) = (Some(level.kind), level.module);

@@ -26,7 +26,7 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// `place` is the number of each node in depth-first order.
-    pub(super) fn new(profile: &'a Profile, tree: &Tree, place: &[u32]) -> Self {
+    pub(super) fn new(profile: &'a Profile, tree: &Tree<'_>, place: &[u32]) -> Self {
         let width = profile.sample_types.len();
         let (mut groups, of_group) = groups(profile, tree, place);
         // Side by side: they are read in another order.
@@ -75,12 +75,12 @@ struct Sampled {
 }
 
 /// Every thread and set of labels that occurs, and its samples.
-fn groups<'a>(profile: &'a Profile, tree: &Tree, place: &[u32]) -> (Vec<Group<'a>>, Vec<Vec<Sampled>>) {
+fn groups<'a>(profile: &'a Profile, tree: &Tree<'_>, place: &[u32]) -> (Vec<Group<'a>>, Vec<Vec<Sampled>>) {
     let (mut groups, mut of_group): (Vec<Group<'_>>, Vec<Vec<Sampled>>) = Default::default();
     let mut ids: FxHashMap<(Option<ThreadId>, Vec<&Label>), usize> = FxHashMap::default();
     // Labels as they stand: most samples of a thread have them in one order.
     let mut seen: FxHashMap<(Option<ThreadId>, &[Label]), usize> = FxHashMap::default();
-    for (index, (sample, node)) in (0..).zip(profile.samples.iter().zip(&tree.of_sample)) {
+    for (index, (sample, node)) in (0..).zip(profile.samples.iter().zip(tree.of_samples())) {
         let group = *seen.entry((sample.thread, &sample.labels)).or_insert_with(|| {
             let mut labels: Vec<&Label> = sample.labels.iter().collect();
             labels.sort_unstable();
@@ -90,7 +90,7 @@ fn groups<'a>(profile: &'a Profile, tree: &Tree, place: &[u32]) -> (Vec<Group<'a
                 groups.len() - 1
             })
         });
-        of_group[group].push(Sampled { node: place[*node as usize], index });
+        of_group[group].push(Sampled { node: place[node as usize], index });
     }
     (groups, of_group)
 }
