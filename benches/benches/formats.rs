@@ -12,6 +12,7 @@ use profile::difference::{Comparison, Side};
 use profile::{Format, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId};
 use profile_recorder_benches::figures::{Rounds, is_quick, processor_time};
 use std::collections::HashSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -112,16 +113,22 @@ struct Written {
     svg: f64,
 }
 
-/// Writes each format, and reads back those that hold everything.
+/// Writes each format to a file, as `profrec` does, and reads back those that hold everything.
 fn written(of: &(Profile, Symbols), rounds: usize, formats: &[Format]) -> Written {
     let mut written = Written::default();
+    let directory = tempfile::tempdir().expect("a temporary directory");
     for format in formats.iter().copied() {
         // Two gigabytes of text.
         if format == Format::Perf && formats.len() > 1 && !is_quick() {
             continue;
         }
-        let (times, bytes) =
-            measured(rounds, || support::encoded(|p, s, o, w| format.encode(p, s, o, w), of, &Options::default()));
+        let path = directory.path().join("profile");
+        let write = || {
+            let mut file = File::create(&path)?;
+            format.encode(&of.0, &of.1, &Options::default(), &mut file)
+        };
+        let (times, _) = measured(rounds, || write().expect("a temporary file takes everything"));
+        let bytes = std::fs::read(&path).expect("the file is there");
         let took = line(&format!("write {format}"), &times, &format!("{} KiB", bytes.len() >> 10));
         match format {
             Format::Pprof => {
