@@ -205,7 +205,7 @@ const SOURCES_OF_TICK: Reasons = &[
     ("unwind/src/", "may run in a handler"),
     ("layout/src/", "may run in a handler"),
     ("recorder/src/own.rs", "what the recorder's own threads took"),
-    ("recorder/src/sampler/asking.rs unanswered", "the elapsed time that it answers for"),
+    ("recorder/src/sampler/account.rs", "the elapsed time that it answers for"),
     ("recorder/src/sampler/effort.rs", "how long it takes"),
     ("recorder/src/sampler/handler.rs", "the handler"),
     ("recorder/src/sampler/mod.rs", "the handler's log"),
@@ -261,7 +261,6 @@ fn a_thread_that_clone_makes_begins_and_ends_by_what_a_handler_may_do() {
     const MORE: Reasons = &[
         ("preload/src/clone.rs", "its first function"),
         ("recorder/src/preload.rs", "whether the process is recorded"),
-        ("recorder/src/sampler/asking.rs", "what it was asked and did not answer"),
         ("recorder/src/sampler/ended.rs", "when it ended"),
         ("recorder/src/sampler/guests.rs", "its beginning and end"),
     ];

@@ -13,7 +13,7 @@
 //! is waited for, or it sees that there is none.
 #![allow(unsafe_code)]
 
-use super::{asking, handler};
+use super::{account, asking, handler};
 use capture::thread::ThreadState;
 use capture::{clock, region, syscall};
 use layout::{Lost, RecordId};
@@ -74,7 +74,7 @@ impl End {
 pub(super) fn note(thread: &ThreadState) {
     let turn = TURNS.fetch_add(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    let asked_ns = asking::last_unanswered(thread);
+    let asked_ns = account::close(thread);
     if handler::is_wall_armed() || asked_ns != (0, 0) {
         // It may have another than when it was registered.
         thread.rename(&syscall::thread_name());

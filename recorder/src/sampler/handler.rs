@@ -12,7 +12,7 @@
 
 use super::resume::{self, Call};
 use super::stacks::{self, Work};
-use super::{asking, effort, spent};
+use super::{account, asking, effort, spent};
 use capture::modules::All;
 use capture::rules::InHandler;
 use capture::spin::{Held, Spin};
@@ -319,7 +319,7 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 /// Whether the calling thread owes the sampler an answer.
 fn was_asked() -> bool {
     let Current::Known(thread) = thread::current_in_handler() else { return false };
-    asking::is_asked(thread) || thread.asked_cpu.load(Ordering::Acquire) != 0
+    account::is_asked(thread) || thread.asked_cpu.load(Ordering::Acquire) != 0
 }
 
 /// A signal to a thread that is to answer may come without its value from now on, or (false) no longer.
@@ -350,7 +350,7 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, has_room: bool,
     if timer.is_none() && WALL.load(Ordering::Acquire) {
         // Before anything is taken: who ends the session waits for it to be entered.
         thread.answers.store(true, Ordering::Release);
-        let (ran, waited) = asking::unanswered(thread);
+        let (ran, waited) = account::take(thread);
         let [on_cpu, runnable] = [State::OnCpu, State::Runnable].map(|state| Some(Frame::pseudo(Pseudo::State(state))));
         if ran != 0 || waited != 0 {
             record(thread, interrupted, has_room, Root::Wall, [on_cpu, runnable], [ran, waited]);

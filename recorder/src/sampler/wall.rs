@@ -17,7 +17,7 @@
 use super::ended::{End, Taker};
 use super::parts::Parts;
 use super::status::{Blocked, Descriptors, Status, Task};
-use super::{asking, handler, outside, tasks};
+use super::{account, asking, handler, outside, tasks};
 use crate::own;
 use capture::region::LogCursor;
 use capture::syscall::getpid;
@@ -362,7 +362,7 @@ impl Entering {
 
     /// Enters what the thread was asked for and has not answered.
     fn unanswered(&mut self, state: &ThreadState) {
-        let (on_cpu, runnable) = asking::unanswered(state);
+        let (on_cpu, runnable) = account::take(state);
         self.recording.labels = state.label_set();
         for (of, time) in [(State::OnCpu, on_cpu), (State::Runnable, runnable)] {
             self.without_stack(state.record_id(), state.tid(), Truncated::StackUnreadable, of, time);
@@ -536,7 +536,7 @@ impl Watched {
     /// It is not there any more, and did not tell its end.
     fn vanish(&mut self, tid: u32, entering: &mut Entering) {
         if let Some(state) = self.known.filter(|state| state.tid() == tid && state.is_guest()) {
-            let (on_cpu, runnable) = asking::unanswered(state);
+            let (on_cpu, runnable) = account::take(state);
             self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
         }
         self.settle(tid, entering);
