@@ -79,6 +79,21 @@ fn a_location_without_a_function_has_the_name_that_another_gives_its_address() {
     assert_eq!(names, ["short", "short"]);
 }
 
+/// Found by reading: the time for it grew with the square of their number.
+#[test]
+fn a_location_may_have_many_functions() {
+    const COUNT: usize = 200_000;
+    let function = field(FUNCTION, &[number(1, 1), number(2, 2)].concat());
+    let lines = field(4, &number(1, 1)).repeat(COUNT);
+    let location = field(LOCATION, &[&number(1, 1)[..], &[3 << 3, 5], &lines].concat());
+    let sample = field(SAMPLE, &[field(1, &[1]), field(2, &[1])].concat());
+    let file = [pprof(), function, location, sample].concat();
+    let (profile, symbols) = decode::pprof::decode(&file, Limits::default()).unwrap();
+    let inlined: Vec<bool> = symbols.get(&profile.stacks.frames()[0]).iter().map(|function| function.inlined).collect();
+    assert_eq!(inlined.len(), COUNT);
+    assert_eq!(inlined.iter().position(|inlined| !inlined), Some(COUNT - 1), "all but the one that encloses them");
+}
+
 #[test]
 fn a_long_text_that_a_thousand_mappings_name_is_too_large() {
     let mapping = |id: u16| {

@@ -223,7 +223,9 @@ impl<'a> Decoder<'a> {
     ) -> Result<(), DecodeError> {
         functions.clear();
         for line in self.tables.lines(location) {
-            functions.iter_mut().for_each(|inner: &mut SymbolFrame| inner.inlined = true);
+            if let Some(inner) = functions.last_mut() {
+                inner.inlined = true;
+            }
             functions.push(self.symbol(line)?);
         }
         let mapping = match location.mapping {

@@ -83,7 +83,7 @@ impl Spots {
 struct Beginnings {
     /// The names before each.
     all: Vec<Vec<u32>>,
-    /// That of each sample, if there are several.
+    /// That of each sample; empty if nothing stands before any.
     of_samples: Vec<u32>,
 }
 
