@@ -30,8 +30,7 @@ const fn bit(signal: c_int) -> u64 {
 unsafe fn meant(set: *const sigset_t) -> u64 {
     // SAFETY: as the caller promises; a set begins with the kernel's.
     let bits = unsafe { set.cast::<u64>().read() };
-    let everything = bits.count_ones() >= EVERYTHING && preload::ticks_by_itself();
-    if everything { bits & !bit(libc::SIGPROF) } else { bits }
+    if bits.count_ones() >= EVERYTHING { bits & !preload::own_signals() } else { bits }
 }
 
 /// `pthread_sigmask` of the C library.

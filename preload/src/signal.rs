@@ -1,4 +1,4 @@
-//! `sigaction` and `signal`: an application that handles the recorder's signal too keeps its handler, and the recorder its own.
+//! `sigaction` and `signal`: an application that handles a signal of the recorder's too keeps its handler, and the recorder its own.
 
 use crate::thread::next;
 use core::ffi::{c_int, c_void};
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
 pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
     type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    if signal != libc::SIGPROF {
+    if !preload::is_own_signal(signal) {
         let function = next(&NEXT, c"signal");
         if function.is_null() {
             return libc::SIG_ERR;

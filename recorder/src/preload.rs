@@ -3,7 +3,7 @@
 //! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
 
 use crate::labels::outside;
-use crate::sampler::{asking, guests, handler, timers};
+use crate::sampler::{action, asking, guests, timers};
 use crate::start::{self, Directory, OWN_HEAP, Plan};
 use capture::region::Purpose;
 use capture::syscall::filter;
@@ -112,7 +112,7 @@ pub type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc
 /// The library's constructor: the C library is set up, the program's own constructors have not run yet. `real` is the `sigaction` behind the exported one.
 pub fn constructor(real: Option<Sigaction>) {
     if let Some(real) = real {
-        handler::set_real_sigaction(real);
+        action::set_real_sigaction(real);
     }
     if !RECORDED.load(Ordering::Acquire) {
         return;
@@ -234,9 +234,9 @@ pub fn label_leave(before: u64) {
 #[allow(unsafe_code)]
 pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction, real: Sigaction) -> i32 {
     // A constructor that runs before ours may call this.
-    handler::set_real_sigaction(real);
+    action::set_real_sigaction(real);
     // SAFETY: as the caller promises.
-    unsafe { handler::foreign_sigaction(signal, new, old) }
+    unsafe { action::foreign_sigaction(signal, new, old) }
 }
 
 /// Whether there is an agent that may send ticks at any time.
@@ -247,9 +247,15 @@ fn has_agent() -> bool {
     false
 }
 
-/// Whether ticks come, or may come, and the application takes no signals of their number itself.
-pub fn ticks_by_itself() -> bool {
-    (timers::is_self_arming() || has_agent()) && !handler::is_shared()
+/// Signals that ticks come by, or may come by, and that the application does not handle itself: one bit each, as in the kernel's sets.
+pub fn own_signals() -> u64 {
+    let ticks = timers::is_self_arming() || has_agent();
+    if ticks { action::ours_alone() } else { 0 }
+}
+
+/// Whether the application's action for a signal goes through [`sigaction`].
+pub fn is_own_signal(signal: i32) -> bool {
+    action::is_ours(signal)
 }
 
 /// Before the host confines itself by a filter of system calls at this address (`struct sock_fprog`), or by the strict mode: what will be needed is made ready, and

@@ -206,6 +206,7 @@ const SOURCES_OF_TICK: Reasons = &[
     ("layout/src/", "may run in a handler"),
     ("recorder/src/own.rs", "what the recorder's own threads took"),
     ("recorder/src/sampler/account.rs", "the elapsed time that it answers for"),
+    ("recorder/src/sampler/action.rs", "what the application's own handler is"),
     ("recorder/src/sampler/effort.rs", "how long it takes"),
     ("recorder/src/sampler/handler.rs", "the handler"),
     ("recorder/src/sampler/mod.rs", "the handler's log"),
@@ -399,8 +400,6 @@ const EVERYTHING: Allowed = Allowed {
         ("sigemptyset", "changes its argument alone"),
         ("sigfillset", "changes its argument alone"),
         ("sigdelset", "changes its argument alone"),
-        ("sigaddset", "changes its argument alone"),
-        ("pthread_sigmask", "the end of a thread"),
         ("pthread_atfork", "once, in the constructor"),
     ],
     pointers: &[
@@ -412,7 +411,7 @@ const EVERYTHING: Allowed = Allowed {
         ("profrec_preload::clone", "the next function of a name"),
         ("dlsym", "the next function of a name"),
         ("profile_recorder_alloc_hook::thread_end::ON_END", "the recorder's `thread_ends`"),
-        ("profile_recorder::sampler::handler::REAL_SIGACTION", "the C library's"),
+        ("profile_recorder::sampler::action::REAL", "the C library's"),
         ("profile_recorder::start::fork::CHILD", "`in_child`"),
     ],
     unknown: &[

@@ -18,14 +18,12 @@ fn change(number: &AtomicU64, to: impl Fn(u64) -> Option<u64>) -> Option<u64> {
     number.fetch_update(Ordering::AcqRel, Ordering::Acquire, open).ok()
 }
 
-/// Gives a thread elapsed time. False if it ends.
+/// Gives a thread elapsed time. Whether it had some before, which it will take with this; `None` if it ends, and is given none.
 #[cfg(feature = "server")]
-pub(super) fn add(state: &ThreadState, (on_cpu_ns, runnable_ns): (u64, u64)) -> bool {
-    let is_given = change(&state.pending_wall_ns, |whole| Some(whole + on_cpu_ns + runnable_ns)).is_some();
-    if is_given {
-        state.pending_runnable_ns.fetch_add(runnable_ns, Ordering::AcqRel);
-    }
-    is_given
+pub(super) fn add(state: &ThreadState, (on_cpu_ns, runnable_ns): (u64, u64)) -> Option<bool> {
+    let before = change(&state.pending_wall_ns, |whole| Some(whole + on_cpu_ns + runnable_ns))?;
+    state.pending_runnable_ns.fetch_add(runnable_ns, Ordering::AcqRel);
+    Some(before != 0)
 }
 
 /// Takes back what it was given. False if somebody took it.
@@ -77,9 +75,10 @@ mod tests {
     fn who_is_asked_has_the_time_or_gives_it_back() {
         let (state, nobody) = (state(), 0);
         // There is no such thread: what it is asked for is the caller's again.
-        assert!(!ask_for(nobody, Some(state), (30, 12)));
+        assert!(!ask_for(nobody, state, (30, 12)));
         assert!(!is_asked(state));
-        assert!(add(state, (30, 12)) && is_asked(state));
+        assert_eq!(add(state, (20, 10)), Some(false));
+        assert_eq!((add(state, (10, 2)), is_asked(state)), (Some(true), true));
         assert_eq!((take(state), take(state)), ((30, 12), (0, 0)));
         assert!(!take_back(state, (30, 12)), "it is taken");
         assert!(!is_asked(state));
@@ -88,12 +87,12 @@ mod tests {
     #[test]
     fn who_ends_is_given_no_more() {
         let state = state();
-        assert!(add(state, (30, 12)));
+        assert_eq!(add(state, (30, 12)), Some(false));
         assert_eq!(close(state), (30, 12));
         // The signal could be sent.
-        assert!(!ask_for(state.tid(), Some(state), (30, 12)));
+        assert!(!ask_for(state.tid(), state, (30, 12)));
         assert!(!is_asked(state));
         assert_eq!((take(state), close(state)), ((0, 0), (0, 0)));
-        assert!(!add(state, (30, 12)), "it stays so");
+        assert_eq!(add(state, (30, 12)), None, "it stays so");
     }
 }

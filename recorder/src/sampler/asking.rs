@@ -7,7 +7,7 @@
 //! Called from: the sampler; [`be_quiet`] by whoever executes a program.
 
 #[cfg(feature = "server")]
-use super::account;
+use super::{account, action};
 use capture::spin::Spin;
 #[cfg(feature = "server")]
 use capture::thread::{self, ThreadState};
@@ -30,12 +30,30 @@ static ASKING: Spin = Spin::new();
 /// Until when nobody is asked, by CLOCK_MONOTONIC.
 static QUIET_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Asks a thread for its stack; one that is asked already is not asked twice. False if it cannot be.
+/// Asks a thread for its stack, unless it `is_asked` already. False if it cannot be.
 #[cfg(feature = "server")]
-pub(super) fn ask(tid: u32) -> bool {
+pub(super) fn ask(tid: u32, is_asked: bool) -> bool {
+    let signal = action::signal();
+    // Of SIGPROF the kernel keeps one, so that it does no harm to ask again; and another's may have come in the place of ours.
+    if is_asked && signal != libc::SIGPROF {
+        return true;
+    }
     let Some(_asking) = ASKING.lock() else { return false };
-    clock::monotonic_ns() >= QUIET_UNTIL_NS.load(Ordering::Acquire)
-        && syscall::send_as_timer(tid, super::handler::SIGNAL, super::handler::asked_value()).is_ok()
+    if clock::monotonic_ns() < QUIET_UNTIL_NS.load(Ordering::Acquire) {
+        return false;
+    }
+    // A real-time signal is not sent at all where the user's share of waiting signals is used up.
+    let mut signals = [signal, libc::SIGPROF].into_iter();
+    signals.any(|signal| syscall::send_as_timer(tid, signal, super::handler::asked_value()).is_ok())
+}
+
+/// Asks a running thread that has no timer for a sample of its CPU time, as the timer with this slot would.
+#[cfg(feature = "server")]
+pub(super) fn ask_for_cpu(state: &ThreadState, slot: u32) {
+    let is_asked = state.asked_cpu.swap(slot, Ordering::AcqRel) != 0;
+    if !ask(state.tid(), is_asked) && !is_asked {
+        state.asked_cpu.store(0, Ordering::Release);
+    }
 }
 
 /// The process executes another program in a moment: nobody is asked for a while, and the calling thread has answered when this returns.
@@ -52,15 +70,12 @@ pub(super) fn reset_in_child() {
     QUIET_UNTIL_NS.store(0, Ordering::Relaxed);
 }
 
-/// Asks a running thread for its stack, which it gives the elapsed time to. False if the time is still the caller's: the thread has no state to keep it in, ends, or cannot be asked.
+/// Asks a running thread for its stack, which it gives the elapsed time to. False if the time is still the caller's: the thread ends, or cannot be asked.
 #[cfg(feature = "server")]
-pub(super) fn ask_for(tid: u32, state: Option<&'static ThreadState>, elapsed_ns: (u64, u64)) -> bool {
-    let Some(state) = state else {
-        ask(tid);
-        return false;
-    };
+pub(super) fn ask_for(tid: u32, state: &ThreadState, elapsed_ns: (u64, u64)) -> bool {
+    let Some(is_asked) = account::add(state, elapsed_ns) else { return false };
     // The answer to an earlier question, or the thread's end, may take it before it is taken back.
-    account::add(state, elapsed_ns) && (ask(tid) || !account::take_back(state, elapsed_ns))
+    ask(tid, is_asked) || !account::take_back(state, elapsed_ns)
 }
 
 /// Who was just asked needs a moment. What is not taken then is not theirs.

@@ -3,7 +3,7 @@
 //! A thread that begins during a session starts its own when it is registered, at its first allocation; all others are found in the list of threads. A thread that can have no timer
 //! (RLIMIT_SIGPENDING is used up) is sent a tick whenever its CPU clock moved on by a period.
 
-use super::{asking, handler, tasks, timers};
+use super::{action, asking, handler, tasks, timers};
 use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
 use capture::tree::Tree;
@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering;
 /// The timers of a session.
 pub(crate) struct Timers {
     period_ns: u64,
+    /// That the running ones send.
+    signal: i32,
     running: HashMap<u32, Armed>,
     free: Vec<usize>,
     listing: tasks::Listing,
@@ -32,12 +34,14 @@ struct Refused {
     slot: usize,
     /// CPU clock when it was sent a tick last.
     cpu_ns: u64,
+    /// Whether it was sent one before it was registered.
+    is_asked: bool,
 }
 
 impl Timers {
     /// Starts a timer for every thread. `None` if the handler cannot be installed.
     pub(crate) fn start(period_ns: u64) -> Option<Self> {
-        if !handler::install() {
+        if !action::install() {
             return None;
         }
         capture::rules::set_up();
@@ -46,8 +50,14 @@ impl Timers {
         handler::arm_cpu(true);
         handler::expect_bare_signals(true);
         let free = (1..handler::SLOTS).rev().collect();
-        let mut timers =
-            Self { period_ns, running: HashMap::new(), free, listing: tasks::Listing::new(), refused: HashMap::new() };
+        let mut timers = Self {
+            period_ns,
+            signal: action::signal(),
+            running: HashMap::new(),
+            free,
+            listing: tasks::Listing::new(),
+            refused: HashMap::new(),
+        };
         timers.rescan();
         timers::arm_new_threads(period_ns);
         Some(timers)
@@ -55,6 +65,7 @@ impl Timers {
 
     /// Finds threads that began or ended since. Whether there were any.
     pub(crate) fn rescan(&mut self) -> bool {
+        self.renew();
         let Some(listed) = self.listing.changed(clock::monotonic_ns()) else { return false };
         let before = self.running.len() + self.refused.len();
         let free = &mut self.free;
@@ -96,12 +107,25 @@ impl Timers {
         let cpu_ns = clock_ns(thread_cpu_clock(tid));
         handler::set_baseline(slot, cpu_ns);
         let first = timers::first_tick(self.period_ns, tid, cpu_ns);
-        match CpuTimer::start(tid, handler::SIGNAL, handler::value(slot), first, self.period_ns) {
+        match CpuTimer::start(tid, self.signal, handler::value(slot), first, self.period_ns) {
             Ok(timer) => {
                 self.running.insert(tid, Armed { timer, slot });
             }
             Err(_) => {
-                self.refused.insert(tid, Refused { slot, cpu_ns });
+                self.refused.insert(tid, Refused { slot, cpu_ns, is_asked: false });
+            }
+        }
+    }
+
+    /// Has the timers send another signal if ours is another now.
+    fn renew(&mut self) {
+        if std::mem::replace(&mut self.signal, action::signal()) == action::signal() {
+            return;
+        }
+        for (tid, Armed { timer, slot }) in &mut self.running {
+            let first = timers::first_tick(self.period_ns, *tid, clock_ns(thread_cpu_clock(*tid)));
+            if let Ok(new) = CpuTimer::start(*tid, self.signal, handler::value(*slot), first, self.period_ns) {
+                std::mem::replace(timer, new).delete();
             }
         }
     }
@@ -120,11 +144,11 @@ impl Timers {
                 continue;
             }
             refused.cpu_ns = cpu_ns;
-            if let Some(state) = states.get(tid) {
-                state.asked_cpu.store(refused.slot as u32, Ordering::Release);
+            match states.get(tid) {
+                Some(state) => asking::ask_for_cpu(state, refused.slot as u32),
+                // This signal registers the thread if it comes with its value; what it used until the next is that one's.
+                None => refused.is_asked |= asking::ask(*tid, refused.is_asked),
             }
-            // Without a state, this signal registers the thread if it comes with its value; what it used until the next is that one's.
-            asking::ask(*tid);
         }
     }
 

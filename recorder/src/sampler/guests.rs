@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::stacks::{self, Work};
-use super::{handler, timers};
+use super::{action, timers};
 use capture::syscall;
 use capture::thread::{self, Current};
 
@@ -19,7 +19,7 @@ pub(crate) fn ends() {
 }
 
 fn done<W: Work>(work: &W) {
-    if !handler::is_installed() {
+    if !action::is_installed() {
         return;
     }
     let mask = syscall::set_signal_mask(u64::MAX);

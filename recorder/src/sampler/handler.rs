@@ -1,6 +1,6 @@
 //! The tick handler.
 //!
-//! Called from: the kernel, on the thread that a CPU timer belongs to, with the signal itself masked. May: read clocks by raw system calls, walk the thread's stack,
+//! Called from: the kernel, on the thread that a CPU timer belongs to or that the sampler asked. May: read clocks by raw system calls, walk the thread's stack,
 //! write the thread's own part of the store. May not: allocate, lock, call libc, panic, touch errno (raw system calls do not).
 //! Signals that are not ours go to the handler that was there before; a stray one without such a handler is ignored. All signals that can wait do so while the handler runs: it then
 //! knows whether a call that was broken off was broken off by it alone ([`super::resume`]).
@@ -12,21 +12,18 @@
 
 use super::resume::{self, Call};
 use super::stacks::{self, Work};
-use super::{account, asking, effort, spent};
+use super::{account, action, asking, effort, spent};
 use capture::modules::All;
 use capture::rules::InHandler;
-use capture::spin::{Held, Spin};
 use capture::stack::Bounds;
 use capture::thread::{self, Current, Recording, ThreadState};
 use capture::tree::Place;
 use capture::{clock, region, syscall, walk};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use layout::{Frame, Lost, Pseudo, RecordId, Root, State};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
-/// The signal of the timers.
-pub(crate) const SIGNAL: i32 = libc::SIGPROF;
 /// Upper half of the value in our signals; the lower half is a slot of `BASELINES`, with [`BY_SAMPLER`] in those that no timer sent.
 const MAGIC: usize = 0x7072_6f66;
 const BY_SAMPLER: usize = 1 << 31;
@@ -40,8 +37,6 @@ static WALL: AtomicBool = AtomicBool::new(false);
 static SESSION: AtomicU32 = AtomicU32::new(0);
 /// CPU clocks of threads when their timers were started from outside. Slot 0 is not used.
 static BASELINES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// The `sigaction` of the C library, where another of that name stands in front of it: in the preload library.
-static REAL_SIGACTION: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// What comes back in the signals of a timer with this slot; slot 0 for a thread that armed itself.
 pub(crate) fn value(slot: usize) -> usize {
@@ -72,169 +67,12 @@ pub(crate) fn session() -> u32 {
     SESSION.load(Ordering::Acquire)
 }
 
-/// Installs the handler, once in a process. False if the kernel refuses.
-pub(crate) fn install() -> bool {
-    if is_installed() {
-        return true;
-    }
-    let _action = Action::hold();
-    if is_installed() {
-        return true;
-    }
-    stacks::set_up();
-    // SAFETY: zeroed is a valid `sigaction`; the handler has the type that SA_SIGINFO asks for; the structures live through the calls.
-    unsafe {
-        // Known before ours is there: from then on it is called by ours alone.
-        let mut previous: libc::sigaction = core::mem::zeroed();
-        if real_sigaction()(SIGNAL, core::ptr::null(), &mut previous) != 0 {
-            return false;
-        }
-        foreign::set(&previous);
-        let mut action: libc::sigaction = core::mem::zeroed();
-        action.sa_sigaction = tick as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-        libc::sigfillset(&mut action.sa_mask);
-        for signal in SYNCHRONOUS {
-            libc::sigdelset(&mut action.sa_mask, signal);
-        }
-        if real_sigaction()(SIGNAL, &action, core::ptr::null_mut()) != 0 {
-            return false;
-        }
-    }
-    INSTALLED.store(true, Ordering::Release);
-    true
-}
-
-/// The right to change the kernel's action for our signal. Whoever holds it has all signals blocked, so that no handler on its thread asks for it too.
-struct Action {
-    /// Signals that the thread blocked before.
-    mask: u64,
-    /// `None` if its holder does not exist in this child of a fork, or sleeps for a second: then it is done without.
-    held: Option<Held<'static>>,
-}
-
-impl Action {
-    fn hold() -> Self {
-        static CHANGED: Spin = Spin::new();
-        let mask = syscall::set_signal_mask(u64::MAX);
-        Self { mask, held: CHANGED.lock() }
-    }
-}
-
-impl Drop for Action {
-    fn drop(&mut self) {
-        drop(self.held.take());
-        syscall::set_signal_mask(self.mask);
-    }
-}
-
-/// Signals that an instruction raises: where they are blocked, the kernel ends the process.
-const SYNCHRONOUS: [libc::c_int; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-
 /// In a child after fork: other threads, and the handlers that they were in, are not here.
 pub(crate) fn reset_in_child() {
     asking::reset_in_child();
     #[cfg(feature = "server")]
     super::ended::reset_in_child();
     stacks::reset_in_child();
-}
-
-static INSTALLED: AtomicBool = AtomicBool::new(false);
-
-/// Whether our handler is there; the kernel keeps it from then on.
-pub(super) fn is_installed() -> bool {
-    INSTALLED.load(Ordering::Acquire)
-}
-
-type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
-
-/// Says which `sigaction` is the C library's own.
-pub(crate) fn set_real_sigaction(function: SigactionFunction) {
-    REAL_SIGACTION.store(function as *mut (), Ordering::Release);
-}
-
-fn real_sigaction() -> SigactionFunction {
-    let function = REAL_SIGACTION.load(Ordering::Acquire);
-    if function.is_null() {
-        return libc::sigaction;
-    }
-    // SAFETY: `set_real_sigaction` stored a function of this type.
-    unsafe { core::mem::transmute::<*mut (), SigactionFunction>(function) }
-}
-
-/// What the application means by `sigaction` for our signal: its handler is kept and called for signals that are not ours; the kernel keeps ours.
-/// As long as it has none, and for every other signal, the C library's own function does it.
-///
-/// # Safety
-/// The pointers are null or valid, as for `sigaction`.
-pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
-    if signal != SIGNAL {
-        // SAFETY: as the caller promises.
-        return unsafe { real_sigaction()(signal, new, old) };
-    }
-    if !is_installed() {
-        // Ours may not come between the question and the answer: the application's would then take its place.
-        let _action = Action::hold();
-        if !is_installed() {
-            // SAFETY: as the caller promises.
-            return unsafe { real_sigaction()(signal, new, old) };
-        }
-    }
-    let before = foreign::get();
-    // SAFETY: as the caller promises.
-    unsafe {
-        if let Some(new) = new.as_ref() {
-            foreign::set(new);
-        }
-        if !old.is_null() {
-            old.write(before);
-        }
-    }
-    0
-}
-
-/// Whether the application has a handler of its own for our signal.
-pub(crate) fn is_shared() -> bool {
-    foreign::is_handled()
-}
-
-mod foreign {
-    //! The application's own action for our signal.
-    //!
-    //! Written by whoever calls `sigaction`, read by handlers on any thread: actions go through a ring of places, so that one that is being
-    //! read is written again only after many more calls.
-
-    use core::cell::UnsafeCell;
-    use core::sync::atomic::{AtomicUsize, Ordering};
-
-    const PLACES: usize = 64;
-
-    struct Ring(UnsafeCell<[Option<libc::sigaction>; PLACES]>);
-
-    // SAFETY: a place is written before it is published, and again only PLACES calls later.
-    unsafe impl Sync for Ring {}
-
-    static RING: Ring = Ring(UnsafeCell::new([None; PLACES]));
-    static NEWEST: AtomicUsize = AtomicUsize::new(0);
-
-    pub(super) fn set(action: &libc::sigaction) {
-        let place = NEWEST.load(Ordering::Relaxed).wrapping_add(1);
-        // SAFETY: not the place that readers are sent to.
-        unsafe { (&raw mut (*RING.0.get())[place % PLACES]).write(Some(*action)) };
-        NEWEST.store(place, Ordering::Release);
-    }
-
-    /// Whether there is a function to call.
-    pub(super) fn is_handled() -> bool {
-        !matches!(get().sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
-    }
-
-    pub(super) fn get() -> libc::sigaction {
-        let place = NEWEST.load(Ordering::Acquire);
-        // SAFETY: published by `set`, or empty from the start; zeroed is a valid `sigaction`, that of the default.
-        unsafe { (*RING.0.get())[place % PLACES].unwrap_or_else(|| core::mem::zeroed()) }
-    }
 }
 
 /// Begins or ends the recording of CPU ticks.
@@ -262,15 +100,15 @@ pub(crate) fn is_wall_armed() -> bool {
     WALL.load(Ordering::Acquire)
 }
 
-unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+pub(super) unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
-    let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
-    if is_ours(code, value) {
+    let (code, value, sender) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize, (*info).si_pid()) };
+    if is_ours(code, value, sender) {
         // SAFETY: in the handler.
         unsafe { stacks::done(&Tick { timer: slot_of_timer(code, value), context }) };
-    } else if foreign::is_handled() {
+    } else if let Some(theirs) = action::of_application(signal) {
         // SAFETY: as the kernel called us.
-        return unsafe { chain(signal, info, context) };
+        return unsafe { chain(&theirs, signal, info, context) };
     }
     // Its default would end the process: the recorder took the signal, so a stray one is ignored.
     // SAFETY: the kernel passes the interrupted context.
@@ -299,11 +137,11 @@ impl Work for Tick {
 }
 
 /// Whether a signal with this code and value is a tick.
-fn is_ours(code: i32, value: usize) -> bool {
+fn is_ours(code: i32, value: usize, sender: i32) -> bool {
     match code {
         libc::SI_TIMER => value >> 32 == MAGIC,
         // Where the user's share of waiting signals (RLIMIT_SIGPENDING) is used up, the kernel sends a signal without what belongs to it: nobody sent it, by its account.
-        libc::SI_USER => value == 0 && ASKED.load(Ordering::Acquire) != 0 && was_asked(),
+        libc::SI_USER => value == 0 && sender == 0 && ASKED.load(Ordering::Acquire) != 0 && was_asked(),
         _ => false,
     }
 }
@@ -366,9 +204,8 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, has_room: bool,
 unsafe fn go_on(context: *mut libc::c_void) {
     // SAFETY: the kernel's context of a signal is a ucontext, which it takes back when the handler returns.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    // Another of our own signals that waits is none of the application's, unless it takes them itself.
-    let own = if foreign::is_handled() { 0 } else { 1 << (SIGNAL - 1) };
-    let mask = mask_of(context) | own;
+    // Another of our own signals that waits is none of the application's.
+    let mask = mask_of(context) | action::ours_alone();
     let registers = &mut context.uc_mcontext.gregs;
     let of = |index: i32| registers.get(index as usize).copied().unwrap_or(0) as u64;
     let at = Call { pc: of(libc::REG_RIP), rax: of(libc::REG_RAX) };
@@ -534,21 +371,18 @@ pub(crate) fn enter_tail(thread: &'static ThreadState, node: RecordId, weight_ns
 }
 
 /// Gives a signal that is not ours to the application's handler, with the signals blocked that it asked for.
-unsafe fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = foreign::get();
-    if previous.sa_flags & libc::SA_RESETHAND != 0 {
-        // SAFETY: zeroed is a valid `sigaction`, that of the default.
-        foreign::set(&unsafe { core::mem::zeroed() });
+unsafe fn chain(theirs: &libc::sigaction, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    if theirs.sa_flags & libc::SA_RESETHAND != 0 {
+        action::reset(signal);
     }
     // SAFETY: the kernel's context of a signal is a ucontext; a set has at least eight bytes.
     let asked =
-        unsafe { mask_of(&*context.cast::<libc::ucontext_t>()) | (&raw const previous.sa_mask).cast::<u64>().read() };
-    let own = if previous.sa_flags & libc::SA_NODEFER == 0 { 1 << (signal - 1) } else { 0 };
+        unsafe { mask_of(&*context.cast::<libc::ucontext_t>()) | (&raw const theirs.sa_mask).cast::<u64>().read() };
+    let own = if theirs.sa_flags & libc::SA_NODEFER == 0 { 1 << (signal - 1) } else { 0 };
     // What the kernel sets again when we return.
     syscall::set_signal_mask(asked | own);
-    match previous.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {}
-        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+    match theirs.sa_sigaction {
+        handler if theirs.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: the application installed a function of this type.
             unsafe {
                 core::mem::transmute::<usize, unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void)>(

@@ -1,6 +1,7 @@
 //! Time sampling: timers, the tick handler, threads that come and go, and looking at blocked threads from outside.
 
 mod account;
+pub(crate) mod action;
 pub(crate) mod asking;
 #[cfg(feature = "server")]
 pub(crate) mod cpu;

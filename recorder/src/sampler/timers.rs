@@ -9,7 +9,7 @@
 
 #[cfg(feature = "server")]
 use super::asking;
-use super::{handler, spent};
+use super::{action, handler, spent};
 use alloc_hook::thread_end;
 use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
@@ -28,7 +28,7 @@ static SESSION_PERIOD_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Records the CPU time of every thread from now on, one tick every `period_ns` of CPU time. For a process that is recorded from its start.
 pub(crate) fn start_from_the_beginning(period_ns: u64) -> bool {
-    if !handler::install() {
+    if !action::install() {
         return false;
     }
     // A handler cannot open files.
@@ -142,12 +142,32 @@ fn arm_self(thread: &'static ThreadState, period: u64) {
     thread.sampled_cpu_ns.store(begun_at(thread, cpu_ns, period), Ordering::Relaxed);
     thread.session.store(handler::session(), Ordering::Relaxed);
     let first = first_tick(period, thread.tid(), cpu_ns);
-    match CpuTimer::start(thread.tid(), handler::SIGNAL, handler::value(0), first, period) {
+    match CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) {
         Ok(timer) => thread.timer.store(timer.id() + 1, Ordering::Relaxed),
         Err(_) => {
             REFUSED.fetch_add(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Our signal is another now: the timers that threads started themselves send it from now on. Called on any thread, in its handlers too.
+pub(super) fn renew() {
+    let of_session = SESSION_PERIOD_NS.load(Ordering::Acquire);
+    let period = if is_self_arming() { PERIOD_NS.load(Ordering::Relaxed) } else { of_session };
+    if period == 0 {
+        return;
+    }
+    thread::each(|thread| {
+        let old = thread.timer.load(Ordering::Acquire);
+        if old == 0 {
+            return;
+        }
+        let first = first_tick(period, thread.tid(), clock_ns(thread_cpu_clock(thread.tid())));
+        let Ok(new) = CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) else { return };
+        // Its thread may end it at any time.
+        let is_replaced = thread.timer.compare_exchange(old, new.id() + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if is_replaced { CpuTimer::from_id(old - 1) } else { new }.delete();
+    });
 }
 
 /// Whether there are threads to [`ask`].
@@ -174,15 +194,14 @@ pub(crate) fn ask() {
         let is_due = cpu_ns.saturating_sub(thread.sampled_cpu_ns.load(Ordering::Relaxed)) >= period_ns;
         if is_due && thread.timer.load(Ordering::Relaxed) == 0 {
             // Its answer is a sample like its own timer's.
-            thread.asked_cpu.store(handler::SLOTS as u32, Ordering::Release);
-            asking::ask(thread.tid());
+            asking::ask_for_cpu(thread, handler::SLOTS as u32);
         }
     });
 }
 
 /// On a thread that ends.
 fn thread_ends(thread: &'static ThreadState) {
-    let blocked = BlockedSignal::new();
+    let blocked = Blocked::new();
     leave(thread);
     thread::retire_current();
     drop(blocked);
@@ -247,7 +266,7 @@ pub(crate) fn process_ends() {
     if !is_self_arming() {
         return;
     }
-    let blocked = BlockedSignal::new();
+    let blocked = Blocked::new();
     if let thread::Current::Known(thread) = thread::current_in_handler() {
         flush_tail(thread);
         note_others(thread.tid());
@@ -261,29 +280,20 @@ pub(crate) fn process_ends() {
     }
 }
 
-/// The tick signal, blocked on the calling thread until dropped.
-struct BlockedSignal {
-    before: libc::sigset_t,
+/// All signals, blocked on the calling thread until dropped.
+struct Blocked {
+    before: u64,
 }
 
-impl BlockedSignal {
+impl Blocked {
     fn new() -> Self {
-        // SAFETY: zeroed is a valid set; both sets live through the call.
-        unsafe {
-            let mut set: libc::sigset_t = core::mem::zeroed();
-            let mut before: libc::sigset_t = core::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, handler::SIGNAL);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
-            Self { before }
-        }
+        Self { before: syscall::set_signal_mask(u64::MAX) }
     }
 }
 
-impl Drop for BlockedSignal {
+impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the set was written by the call in `new`.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, core::ptr::null_mut()) };
+        syscall::set_signal_mask(self.before);
     }
 }
 

@@ -17,7 +17,7 @@
 use super::ended::{End, Taker};
 use super::parts::Parts;
 use super::status::{Blocked, Descriptors, Status, Task};
-use super::{account, asking, handler, outside, tasks};
+use super::{account, action, asking, handler, outside, tasks};
 use crate::own;
 use capture::region::LogCursor;
 use capture::syscall::getpid;
@@ -56,6 +56,8 @@ struct Watched {
     still: u32,
     /// Whether it waits for its turn among those that do not run.
     idle: bool,
+    /// Whether it was asked before it was registered.
+    is_asked: bool,
     /// Where it blocks, and the leaf node of that stack.
     blocked: Option<(Blocked, RecordId)>,
     /// Time of a state in which it was not found yet.
@@ -140,7 +142,7 @@ struct Entering {
 impl Watch {
     /// Begins to look. `None` if the handler cannot be installed.
     pub(crate) fn start() -> Option<Self> {
-        if !handler::install() {
+        if !action::install() {
             return None;
         }
         capture::rules::set_up();
@@ -404,6 +406,7 @@ impl Watched {
             asked_ns: since_ns,
             still: 0,
             idle: false,
+            is_asked: false,
             blocked: None,
             owed: Parts::default(),
             ended: false,
@@ -494,8 +497,15 @@ impl Watched {
         }
         if runs && with_running {
             let (on_cpu, runnable) = self.owed.take_running();
-            if !asking::ask_for(tid, state, (on_cpu, runnable)) {
-                // Without a state, the signal that was just sent registers the thread, and the next one counts.
+            let is_given = match state {
+                Some(state) => asking::ask_for(tid, state, (on_cpu, runnable)),
+                None => {
+                    // The signal registers the thread, and the next one counts.
+                    self.is_asked |= asking::ask(tid, self.is_asked);
+                    false
+                }
+            };
+            if !is_given {
                 self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
             }
         }

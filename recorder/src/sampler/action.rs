@@ -1,0 +1,286 @@
+//! What the kernel does with our signals: [`super::handler`], and behind it what the application wants done with them.
+//!
+//! Ours is SIGPROF. Where the application handles SIGPROF too, it is one more, a real-time signal that the application does not use: of SIGPROF the kernel keeps one for a thread and drops the
+//! others, so that each of ours that waits could cost the application one of its own. Real-time signals are all kept, and of each sort apart.
+//!
+//! Called from: [`install`], the sampler; [`foreign_sigaction`], whoever calls `sigaction`, handlers too; the rest, the tick handler. May: ask the kernel for actions, block signals, make timers
+//! anew. May not: allocate, or wait for who may sleep.
+//!
+//! # Safety
+//! The handler has the type that SA_SIGINFO asks for; structures that the C library reads or writes live through the calls.
+#![allow(unsafe_code)]
+
+use super::{handler, stacks, timers};
+use capture::spin::{Held, Spin};
+use capture::{region, syscall};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+
+/// Signals of which one may become ours too, the last first: programs count from the other end. The very last one is valgrind's.
+const SPARE: core::ops::RangeInclusive<i32> = 34..=63;
+/// Signals that an instruction raises: where they are blocked, the kernel ends the process.
+const SYNCHRONOUS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// The one of [`SPARE`] that is ours; 0: none.
+static TAKEN: AtomicI32 = AtomicI32::new(0);
+/// The `sigaction` of the C library, where another of that name stands in front of it: in the preload library.
+static REAL: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The application's own actions for SIGPROF and for the one that was taken.
+static OF_SIGPROF: Foreign = Foreign::new();
+static OF_TAKEN: Foreign = Foreign::new();
+
+/// The signal of timers and questions from now on.
+pub(super) fn signal() -> i32 {
+    match TAKEN.load(Ordering::Acquire) {
+        0 => libc::SIGPROF,
+        taken => taken,
+    }
+}
+
+/// Whether our handler is there; the kernel keeps it from then on.
+pub(super) fn is_installed() -> bool {
+    INSTALLED.load(Ordering::Acquire)
+}
+
+/// Installs the handler, once in a process. False if the kernel refuses.
+pub(super) fn install() -> bool {
+    if is_installed() {
+        return true;
+    }
+    let _change = Change::begin();
+    if is_installed() {
+        return true;
+    }
+    stacks::set_up();
+    // Known before ours is there: from then on it is called by ours alone.
+    let Some(theirs) = ask(libc::SIGPROF) else { return false };
+    OF_SIGPROF.set(&theirs);
+    if !take(libc::SIGPROF) {
+        return false;
+    }
+    if is_handled(&theirs) {
+        take_spare();
+    }
+    INSTALLED.store(true, Ordering::Release);
+    true
+}
+
+/// Has a second signal of ours, if there is one that the application leaves at its default. The caller has a [`Change`].
+fn take_spare() {
+    if TAKEN.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let is_free = |signal: &i32| ask(*signal).is_some_and(|theirs| theirs.sa_sigaction == libc::SIG_DFL);
+    if let Some(signal) = SPARE.rev().find(is_free)
+        && take(signal)
+    {
+        TAKEN.store(signal, Ordering::Release);
+    }
+}
+
+/// The action that the kernel has for a signal.
+fn ask(signal: i32) -> Option<libc::sigaction> {
+    // SAFETY: zeroed is a valid `sigaction`, which lives through the call.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        (real()(signal, core::ptr::null(), &mut action) == 0).then_some(action)
+    }
+}
+
+/// Has the kernel call our handler for a signal.
+fn take(signal: i32) -> bool {
+    // SAFETY: zeroed is a valid `sigaction`, which lives through the call; the handler has the type that SA_SIGINFO asks for.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler::tick as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigfillset(&mut action.sa_mask);
+        for signal in SYNCHRONOUS {
+            libc::sigdelset(&mut action.sa_mask, signal);
+        }
+        real()(signal, &action, core::ptr::null_mut()) == 0
+    }
+}
+
+/// The right to change the kernel's actions for our signals. Whoever has it has all signals blocked, so that no handler on its thread asks for it too.
+struct Change {
+    /// Signals that the thread blocked before.
+    mask: u64,
+    /// `None` if its holder does not exist in this child of a fork, or sleeps for a second: then it is done without.
+    held: Option<Held<'static>>,
+}
+
+impl Change {
+    fn begin() -> Self {
+        static CHANGED: Spin = Spin::new();
+        let mask = syscall::set_signal_mask(u64::MAX);
+        Self { mask, held: CHANGED.lock() }
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        syscall::set_signal_mask(self.mask);
+    }
+}
+
+type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+
+/// Says which `sigaction` is the C library's own.
+pub(crate) fn set_real_sigaction(function: SigactionFunction) {
+    REAL.store(function as *mut (), Ordering::Release);
+}
+
+fn real() -> SigactionFunction {
+    let function = REAL.load(Ordering::Acquire);
+    if function.is_null() {
+        return libc::sigaction;
+    }
+    // SAFETY: `set_real_sigaction` stored a function of this type.
+    unsafe { core::mem::transmute::<*mut (), SigactionFunction>(function) }
+}
+
+/// What the application means by `sigaction` for a signal of ours: its handler is kept and called for signals that are not ours; the kernel keeps ours.
+/// As long as we have none, and for every other signal, the C library's own function does it.
+///
+/// # Safety
+/// The pointers are null or valid, as for `sigaction`.
+pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
+    if signal != libc::SIGPROF && !SPARE.contains(&signal) {
+        // SAFETY: as the caller promises.
+        return unsafe { real()(signal, new, old) };
+    }
+    // After vfork, this memory is the parent's, and the actions are not.
+    let is_elsewhere = region::header().is_some_and(|header| header.pid.load(Ordering::Relaxed) != syscall::getpid());
+    if is_elsewhere {
+        // SAFETY: as the caller promises.
+        return unsafe { replace(signal, new, old) };
+    }
+    if of(signal).is_none() {
+        // Ours may not come between the question and the answer: the application's would then take its place.
+        let _change = Change::begin();
+        if of(signal).is_none() {
+            // SAFETY: as the caller promises.
+            let (result, new) = unsafe { (real()(signal, new, old), new.as_ref()) };
+            if let Some(new) = new.filter(|_| result == 0 && signal == libc::SIGPROF) {
+                OF_SIGPROF.set(new);
+            }
+            return result;
+        }
+    }
+    // SAFETY: as the caller promises.
+    let new = unsafe { new.as_ref() };
+    if new.is_some_and(is_handled) && signal == libc::SIGPROF {
+        let change = Change::begin();
+        take_spare();
+        drop(change);
+        timers::renew();
+    }
+    let Some(foreign) = of(signal) else { return -1 };
+    let before = foreign.get();
+    if let Some(new) = new {
+        foreign.set(new);
+    }
+    if !old.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe { old.write(before) };
+    }
+    0
+}
+
+/// Has the kernel do what `new` says instead of what we have it do; `old` is what the application had it do.
+///
+/// # Safety
+/// As for `sigaction`.
+unsafe fn replace(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
+    // SAFETY: as the caller promises.
+    let result = unsafe { real()(signal, new, old) };
+    // SAFETY: as the caller promises; the call wrote it.
+    let old = unsafe { old.as_mut() };
+    if result == 0
+        && let Some(old) = old
+        && old.sa_sigaction == handler::tick as *const () as usize
+        && let Some(foreign) = of(signal)
+    {
+        *old = foreign.get();
+    }
+    result
+}
+
+/// What the application wants done with one of our signals, if it is to call a function.
+pub(super) fn of_application(signal: i32) -> Option<libc::sigaction> {
+    of(signal).map(Foreign::get).filter(is_handled)
+}
+
+/// The application's action for one of our signals is the default from now on.
+pub(super) fn reset(signal: i32) {
+    if let Some(foreign) = of(signal) {
+        // SAFETY: zeroed is a valid `sigaction`, that of the default.
+        foreign.set(&unsafe { core::mem::zeroed() });
+    }
+}
+
+/// Our signals that the application does not handle itself: one bit each, as in the kernel's sets.
+pub(crate) fn ours_alone() -> u64 {
+    let bit = |signal: i32, foreign: &Foreign| match signal {
+        0 => 0,
+        _ if is_handled(&foreign.get()) => 0,
+        _ => 1 << (signal - 1),
+    };
+    bit(libc::SIGPROF, &OF_SIGPROF) | bit(TAKEN.load(Ordering::Acquire), &OF_TAKEN)
+}
+
+/// Whether a signal is ours now, or may become ours.
+pub(crate) fn is_ours(signal: i32) -> bool {
+    signal == libc::SIGPROF || of(signal).is_some()
+}
+
+/// The application's action for a signal, if it is ours.
+fn of(signal: i32) -> Option<&'static Foreign> {
+    match signal {
+        0 => None,
+        libc::SIGPROF => is_installed().then_some(&OF_SIGPROF),
+        _ => (signal == TAKEN.load(Ordering::Acquire)).then_some(&OF_TAKEN),
+    }
+}
+
+/// Whether there is a function to call.
+fn is_handled(action: &libc::sigaction) -> bool {
+    !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+}
+
+/// The application's own action for a signal of ours.
+///
+/// Written by whoever calls `sigaction`, read by handlers on any thread: actions go through a ring of places, so that one that is being read is written again only after many more calls.
+struct Foreign {
+    ring: UnsafeCell<[Option<libc::sigaction>; PLACES]>,
+    newest: AtomicUsize,
+}
+
+const PLACES: usize = 64;
+
+// SAFETY: a place is written before it is published, and again only PLACES calls later.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    const fn new() -> Self {
+        Self { ring: UnsafeCell::new([None; PLACES]), newest: AtomicUsize::new(0) }
+    }
+
+    fn set(&self, action: &libc::sigaction) {
+        let place = self.newest.load(Ordering::Relaxed).wrapping_add(1);
+        // SAFETY: not the place that readers are sent to.
+        unsafe { (&raw mut (*self.ring.get())[place % PLACES]).write(Some(*action)) };
+        self.newest.store(place, Ordering::Release);
+    }
+
+    fn get(&self) -> libc::sigaction {
+        let place = self.newest.load(Ordering::Acquire);
+        // SAFETY: published by `set`, or empty from the start; zeroed is a valid `sigaction`, that of the default.
+        unsafe { (*self.ring.get())[place % PLACES].unwrap_or_else(|| core::mem::zeroed()) }
+    }
+}
