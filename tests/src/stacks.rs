@@ -124,21 +124,61 @@ pub fn both(command: &[&str]) -> Recording {
     record("allocs,cpu", command)
 }
 
+/// The ticks of a command with one thread that is recorded as by [`cpu`], in the order in which they came. Addresses are not told.
+///
+/// # Panics
+/// As [`allocs`].
+pub fn ticks(command: &[&str]) -> Vec<Stack> {
+    let directory = crate::scratch();
+    let script = directory.path().join("p.perf");
+    record_to(&script, "cpu", command);
+    let script = std::fs::read_to_string(script).expect("the profile");
+    assert!(!script.contains("lost: "), "{command:?}");
+    let samples = script.split("\n\n").map(|sample| sample.lines().filter(|line| !line.starts_with('#')));
+    let samples = samples.filter_map(|mut sample| Some(tick(sample.next()?, sample)));
+    // What belongs to no tick, such as the time after the last one, stands behind them with the time of the beginning.
+    let mut last = 0.0;
+    let is_later = |(time, _): &(f64, Stack)| *time >= std::mem::replace(&mut last, *time);
+    samples.take_while(is_later).map(|(_, tick)| tick).collect()
+}
+
+/// A sample of `perf script` and its time: "command pid/tid time: weight event:", and below it "address name+offset (object)", leaf first.
+fn tick<'a>(header: &str, frames: impl Iterator<Item = &'a str>) -> (f64, Stack) {
+    let (before, after) = header.split_once(": ").unwrap_or_else(|| panic!("no header: {header}"));
+    let time = before.rsplit(' ').next().and_then(|time| time.parse().ok()).expect("a time");
+    let weight = after.split_whitespace().next().and_then(|weight| weight.parse().ok()).expect("a weight");
+    let frame = |line: &str| {
+        let (_, symbol) = line.trim_start().split_once(' ').unwrap_or_else(|| panic!("no frame: {line}"));
+        let (name, object) = symbol.rsplit_once(" (").unwrap_or_else(|| panic!("no object: {line}"));
+        let name = name.rsplit_once("+0x").map_or(name, |(name, _)| name);
+        let object = object.trim_end_matches(')').rsplit('/').next().unwrap_or_default();
+        Frame { name: name.to_owned(), object: object.to_owned(), address: 0, inlined: false }
+    };
+    let mut frames: Vec<Frame> = frames.map(frame).collect();
+    frames.reverse();
+    (time, Stack { frames, count: 1, weight })
+}
+
 fn record(modes: &str, command: &[&str]) -> Recording {
     let directory = crate::scratch();
-    let profile = |name: &str| directory.path().join(name);
+    let single = directory.path().join("p.json");
+    let stdout = record_to(&single, modes, command);
+    let of = |mode: &str, column: &str| if modes.contains(mode) { read(&single, column) } else { Vec::new() };
+    Recording { stdout, allocs: of("allocs", "alloc_objects"), cpu: of("cpu", "samples") }
+}
+
+/// What the command printed.
+fn record_to(profile: &Path, modes: &str, command: &[&str]) -> String {
     let mut arguments = vec!["record", "--quiet", "--mode", modes];
     if modes.contains("cpu") {
         arguments.extend(["--hz", "997"]);
     }
-    let single = profile("p.json");
-    arguments.extend(["-o", single.to_str().expect("a path in UTF-8"), "--"]);
+    arguments.extend(["-o", profile.to_str().expect("a path in UTF-8"), "--"]);
     arguments.extend(command);
     let recorded = output(&mut run(&arguments));
     let (stdout, stderr) = (text(&recorded.stdout), text(&recorded.stderr));
     assert!(recorded.status.success() && stderr.is_empty(), "{command:?}: {}\n{stdout}{stderr}", recorded.status);
-    let of = |mode: &str, column: &str| if modes.contains(mode) { read(&single, column) } else { Vec::new() };
-    Recording { stdout, allocs: of("allocs", "alloc_objects"), cpu: of("cpu", "samples") }
+    stdout
 }
 
 /// The stacks of a profile in JSON that have something in this column or the next.
