@@ -1,6 +1,7 @@
 /* Programs that are hard on whoever lives inside them. The argument names the case; each prints its name when all went well. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -267,6 +268,13 @@ static void *burns(void *unused) {
   while (!ended) burn(1000);
   return 0;
 }
+static void *kills(void *thread) {
+  while (!ended) {
+    usleep(5000);
+    pthread_kill(*(pthread_t *)thread, SIGPROF);
+  }
+  return 0;
+}
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -292,6 +300,19 @@ static void stray(void) {
   }
   ended = 1;
   pthread_join(thread, 0);
+  /* What its own handler is to break off. */
+  ended = 0;
+  action.sa_flags = 0;
+  sigaction(SIGPROF, &action, 0);
+  int ends[2];
+  char byte;
+  check(!pipe(ends), "pipe");
+  pthread_t self = pthread_self();
+  pthread_create(&thread, 0, kills, &self);
+  check(read(ends[0], &byte, 1) == -1 && errno == EINTR, "a call that its own signal breaks off");
+  ended = 1;
+  pthread_join(thread, 0);
+  raised = own_signals;
   struct sigaction old;
   sigaction(SIGPROF, 0, &old);
   check(old.sa_handler == on_prof, "its own handler");

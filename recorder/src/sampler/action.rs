@@ -55,30 +55,35 @@ pub(super) fn install() -> bool {
         return true;
     }
     stacks::set_up();
-    // Known before ours is there: from then on it is called by ours alone.
+    // Known before ours is there: from then on it is called by ours alone, which does not wait until all is done here.
     let Some(theirs) = ask(libc::SIGPROF) else { return false };
     OF_SIGPROF.set(&theirs);
-    if !take(libc::SIGPROF) {
-        return false;
-    }
     if is_handled(&theirs) {
         take_spare();
+    }
+    if !take(libc::SIGPROF, restarts(&theirs)) {
+        return false;
     }
     INSTALLED.store(true, Ordering::Release);
     true
 }
 
-/// Has a second signal of ours, if there is one that the application leaves at its default. The caller has a [`Change`].
-fn take_spare() {
+/// Has a second signal of ours, if there is one that the application leaves at its default. Whether it is new. The caller has a [`Change`].
+fn take_spare() -> bool {
     if TAKEN.load(Ordering::Acquire) != 0 {
-        return;
+        return false;
     }
     let is_free = |signal: &i32| ask(*signal).is_some_and(|theirs| theirs.sa_sigaction == libc::SIG_DFL);
-    if let Some(signal) = SPARE.rev().find(is_free)
-        && take(signal)
-    {
+    let taken = SPARE.rev().find(is_free).filter(|signal| take(*signal, true));
+    if let Some(signal) = taken {
         TAKEN.store(signal, Ordering::Release);
     }
+    taken.is_some()
+}
+
+/// Whether calls shall go on by themselves after a SIGPROF: those that the application's own is to break off do not, where ours come by another signal.
+fn restarts(theirs: &libc::sigaction) -> bool {
+    signal() == libc::SIGPROF || !is_handled(theirs) || theirs.sa_flags & libc::SA_RESTART != 0
 }
 
 /// The action that the kernel has for a signal.
@@ -90,13 +95,13 @@ fn ask(signal: i32) -> Option<libc::sigaction> {
     }
 }
 
-/// Has the kernel call our handler for a signal.
-fn take(signal: i32) -> bool {
+/// Has the kernel call our handler for a signal, and go on with the call that it breaks off if that `restarts`.
+fn take(signal: i32, restarts: bool) -> bool {
     // SAFETY: zeroed is a valid `sigaction`, which lives through the call; the handler has the type that SA_SIGINFO asks for.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler::tick as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | if restarts { libc::SA_RESTART } else { 0 };
         libc::sigfillset(&mut action.sa_mask);
         for signal in SYNCHRONOUS {
             libc::sigdelset(&mut action.sa_mask, signal);
@@ -160,30 +165,38 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
         // SAFETY: as the caller promises.
         return unsafe { replace(signal, new, old) };
     }
-    if of(signal).is_none() {
-        // Ours may not come between the question and the answer: the application's would then take its place.
-        let _change = Change::begin();
-        if of(signal).is_none() {
-            // SAFETY: as the caller promises.
-            let (result, new) = unsafe { (real()(signal, new, old), new.as_ref()) };
-            if let Some(new) = new.filter(|_| result == 0 && signal == libc::SIGPROF) {
-                OF_SIGPROF.set(new);
-            }
-            return result;
-        }
-    }
     // SAFETY: as the caller promises.
-    let new = unsafe { new.as_ref() };
-    if new.is_some_and(is_handled) && signal == libc::SIGPROF {
-        let change = Change::begin();
-        take_spare();
-        drop(change);
-        timers::renew();
-    }
-    let Some(foreign) = of(signal) else { return -1 };
+    let wanted = unsafe { new.as_ref() };
+    let foreign = match of(signal) {
+        Some(foreign) => foreign,
+        None => {
+            // Ours may not come between the question and the answer: the application's would then take its place.
+            let _change = Change::begin();
+            match of(signal) {
+                Some(foreign) => foreign,
+                None => {
+                    // SAFETY: as the caller promises.
+                    let result = unsafe { real()(signal, new, old) };
+                    if let Some(wanted) = wanted.filter(|_| result == 0 && signal == libc::SIGPROF) {
+                        OF_SIGPROF.set(wanted);
+                    }
+                    return result;
+                }
+            }
+        }
+    };
     let before = foreign.get();
-    if let Some(new) = new {
-        foreign.set(new);
+    if let Some(wanted) = wanted {
+        let _change = Change::begin();
+        if signal == libc::SIGPROF {
+            if is_handled(wanted) && take_spare() {
+                timers::renew();
+            }
+            if restarts(wanted) != restarts(&before) {
+                take(libc::SIGPROF, restarts(wanted));
+            }
+        }
+        foreign.set(wanted);
     }
     if !old.is_null() {
         // SAFETY: as the caller promises.
@@ -211,17 +224,20 @@ unsafe fn replace(signal: i32, new: *const libc::sigaction, old: *mut libc::siga
     result
 }
 
-/// What the application wants done with one of our signals, if it is to call a function.
+/// What the application wants done with one of our signals, if it is to call a function. In our handler.
 pub(super) fn of_application(signal: i32) -> Option<libc::sigaction> {
-    of(signal).map(Foreign::get).filter(is_handled)
+    Some(behind(signal).get()).filter(is_handled)
 }
 
-/// The application's action for one of our signals is the default from now on.
+/// The application's action for one of our signals is the default from now on. In our handler.
 pub(super) fn reset(signal: i32) {
-    if let Some(foreign) = of(signal) {
-        // SAFETY: zeroed is a valid `sigaction`, that of the default.
-        foreign.set(&unsafe { core::mem::zeroed() });
-    }
+    // SAFETY: zeroed is a valid `sigaction`, that of the default.
+    behind(signal).set(&unsafe { core::mem::zeroed() });
+}
+
+/// The application's action for a signal that our handler is called for.
+fn behind(signal: i32) -> &'static Foreign {
+    if signal == libc::SIGPROF { &OF_SIGPROF } else { &OF_TAKEN }
 }
 
 /// Our signals that the application does not handle itself: one bit each, as in the kernel's sets.
@@ -236,16 +252,13 @@ pub(crate) fn ours_alone() -> u64 {
 
 /// Whether a signal is ours now, or may become ours.
 pub(crate) fn is_ours(signal: i32) -> bool {
-    signal == libc::SIGPROF || of(signal).is_some()
+    signal == libc::SIGPROF || signal == TAKEN.load(Ordering::Acquire)
 }
 
 /// The application's action for a signal, if it is ours.
 fn of(signal: i32) -> Option<&'static Foreign> {
-    match signal {
-        0 => None,
-        libc::SIGPROF => is_installed().then_some(&OF_SIGPROF),
-        _ => (signal == TAKEN.load(Ordering::Acquire)).then_some(&OF_TAKEN),
-    }
+    let is_ours = if signal == libc::SIGPROF { is_installed() } else { signal == TAKEN.load(Ordering::Acquire) };
+    is_ours.then(|| behind(signal))
 }
 
 /// Whether there is a function to call.

@@ -73,6 +73,9 @@ pub(super) fn reset_in_child() {
 /// Asks a running thread for its stack, which it gives the elapsed time to. False if the time is still the caller's: the thread ends, or cannot be asked.
 #[cfg(feature = "server")]
 pub(super) fn ask_for(tid: u32, state: &ThreadState, elapsed_ns: (u64, u64)) -> bool {
+    if elapsed_ns == (0, 0) {
+        return true;
+    }
     let Some(is_asked) = account::add(state, elapsed_ns) else { return false };
     // The answer to an earlier question, or the thread's end, may take it before it is taken back.
     ask(tid, is_asked) || !account::take_back(state, elapsed_ns)

@@ -119,12 +119,13 @@ impl Timers {
 
     /// Has the timers send another signal if ours is another now.
     fn renew(&mut self) {
-        if std::mem::replace(&mut self.signal, action::signal()) == action::signal() {
+        let signal = action::signal();
+        if std::mem::replace(&mut self.signal, signal) == signal {
             return;
         }
         for (tid, Armed { timer, slot }) in &mut self.running {
             let first = timers::first_tick(self.period_ns, *tid, clock_ns(thread_cpu_clock(*tid)));
-            if let Ok(new) = CpuTimer::start(*tid, self.signal, handler::value(*slot), first, self.period_ns) {
+            if let Ok(new) = CpuTimer::start(*tid, signal, handler::value(*slot), first, self.period_ns) {
                 std::mem::replace(timer, new).delete();
             }
         }
