@@ -26,6 +26,12 @@ pub(crate) struct Plan {
     pub(crate) own_library: bool,
 }
 
+/// Whether threads are registered before they do anything: the preload library stands in front of the functions that start them.
+#[cfg(feature = "server")]
+pub(crate) fn registers_threads_at_once() -> bool {
+    PLAN.get().is_some_and(|plan| plan.own_library)
+}
+
 /// A short path, kept without allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directory {

@@ -53,6 +53,12 @@ fn take_and_leave(state: &ThreadState, left: u64) -> (u64, u64) {
     (elapsed_ns.saturating_sub(runnable_ns), runnable_ns)
 }
 
+/// Whether the thread told its end: its state is its own until it is given back.
+#[cfg(feature = "server")]
+pub(super) fn is_closed(state: &ThreadState) -> bool {
+    state.pending_wall_ns.load(Ordering::Acquire) == CLOSED
+}
+
 /// Whether it was given any.
 pub(super) fn is_asked(state: &ThreadState) -> bool {
     !matches!(state.pending_wall_ns.load(Ordering::Acquire), 0 | CLOSED)
@@ -88,7 +94,8 @@ mod tests {
     fn who_ends_is_given_no_more() {
         let state = state();
         assert_eq!(add(state, (30, 12)), Some(false));
-        assert_eq!(close(state), (30, 12));
+        assert!(!is_closed(state));
+        assert_eq!((close(state), is_closed(state)), ((30, 12), true));
         // The signal could be sent.
         assert!(!ask_for(state.tid(), state, (30, 12)));
         assert!(!is_asked(state));

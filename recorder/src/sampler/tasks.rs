@@ -6,7 +6,7 @@ use capture::syscall::{File, clock_ns, name_of_thread};
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
-/// Thread ids of every thread but the recorder's own.
+/// Thread ids of every thread but the recorder's own. One that was there all the time may be missing: the kernel loses its place in the list when the thread ends that it is at.
 pub(crate) fn list() -> HashSet<u32> {
     let mut listed = HashSet::new();
     let Ok(directory) = File::open(b"/proc/self/task\0", File::READ) else { return listed };
@@ -34,6 +34,8 @@ pub(crate) struct Listing {
     directory: Option<std::fs::File>,
     /// Number of threads, the recorder's own among them, when they were listed.
     threads: u64,
+    /// Those that were listed.
+    listed: HashSet<u32>,
     pub(super) listed_ns: u64,
     /// How long to wait until they are listed again: with and without a change of their number.
     pauses_ns: [u64; 2],
@@ -44,10 +46,10 @@ const PART: u64 = 5000;
 
 impl Listing {
     pub(crate) fn new() -> Self {
-        Self { directory: None, threads: u64::MAX, listed_ns: 0, pauses_ns: [0; 2] }
+        Self { directory: None, threads: u64::MAX, listed: HashSet::new(), listed_ns: 0, pauses_ns: [0; 2] }
     }
 
-    /// The threads, if they shall be looked through now.
+    /// The threads, if they shall be looked through now. One that was among them the last time is missing only if it ended.
     pub(crate) fn changed(&mut self, now: u64) -> Option<HashSet<u32>> {
         const SELDOM_NS: u64 = 4_000_000_000;
         let threads = self.number();
@@ -57,12 +59,16 @@ impl Listing {
             return None;
         }
         let begun = clock::thread_cpu_ns();
-        let listed = list();
+        let mut listed = list();
+        let missing: Vec<u32> = self.listed.difference(&listed).copied().collect();
+        listed.extend(missing.into_iter().filter(|tid| exists(*tid)));
         let took = clock::thread_cpu_ns().saturating_sub(begun);
+        // While threads come and go, a new one may have been left out.
+        let threads = if self.number() == threads { threads } else { u64::MAX };
         // Opened anew: the application may have closed what is not its own.
         let directory = std::fs::File::open("/proc/self/task").ok();
         let pauses_ns = [took * PART / 100, (took * PART).min(SELDOM_NS)];
-        *self = Self { directory, threads, listed_ns: now, pauses_ns };
+        *self = Self { directory, threads, listed: listed.clone(), listed_ns: now, pauses_ns };
         // With few threads, a new one is found at once.
         if took < 100_000 {
             self.pauses_ns = [0, took * PART / 20];
@@ -74,6 +80,11 @@ impl Listing {
     fn number(&self) -> u64 {
         self.directory.as_ref().and_then(|directory| directory.metadata().ok()).map_or(0, |known| known.nlink())
     }
+}
+
+/// Whether the kernel has a thread of this number in this process.
+fn exists(tid: u32) -> bool {
+    std::fs::metadata(format!("/proc/self/task/{tid}")).is_ok()
 }
 
 /// When a thread began, by CLOCK_MONOTONIC, as the kernel notes it in ticks: not before the first, and before the second.
@@ -101,6 +112,7 @@ pub(crate) fn name(tid: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn every_thread_is_listed() {
@@ -122,5 +134,38 @@ mod tests {
         assert!(listed.contains(&std::process::id()));
         drop(stop);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn threads_that_stay_are_listed_while_others_end() {
+        let stop = AtomicBool::new(false);
+        let left_out = std::thread::scope(|scope| {
+            let mut listing = Listing::new();
+            let (mut staying, mut threads, mut left_out) = (HashSet::new(), Vec::new(), Vec::new());
+            for _ in 0..100 {
+                // One that stays behind some that end while the list is read.
+                let ends: Vec<_> = (0..8).map(|_| scope.spawn(std::thread::yield_now)).collect();
+                let (sender, tid) = std::sync::mpsc::channel();
+                let stop = &stop;
+                threads.push(scope.spawn(move || {
+                    sender.send(capture::syscall::gettid()).unwrap();
+                    while !stop.load(Ordering::Relaxed) {
+                        std::thread::park();
+                    }
+                }));
+                staying.insert(tid.recv().unwrap());
+                // The first time it may be left out.
+                listing.listed.extend(&staying);
+                while !ends.iter().all(|thread| thread.is_finished()) {
+                    listing.pauses_ns = [0; 2];
+                    let listed = listing.changed(clock::monotonic_ns()).unwrap();
+                    left_out.extend(staying.difference(&listed).copied());
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            threads.iter().for_each(|thread| thread.thread().unpark());
+            left_out
+        });
+        assert!(left_out.is_empty(), "{left_out:?}");
     }
 }

@@ -18,7 +18,7 @@ use super::ended::{End, Taker};
 use super::parts::Parts;
 use super::status::{Blocked, Descriptors, Status, Task};
 use super::{account, action, asking, handler, outside, tasks};
-use crate::own;
+use crate::{own, start};
 use capture::region::LogCursor;
 use capture::syscall::getpid;
 use capture::thread::{self, ThreadState};
@@ -27,7 +27,6 @@ use capture::{clock, walk};
 use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -178,7 +177,7 @@ impl Watch {
             if tid == getpid() {
                 (watched.looked_ns, watched.cpu_ns) = (begun_ns, cpu_ns);
             } else {
-                watched.begins_within(tid, begun_ns..now);
+                watched.begins_within(tid, [begun_ns, begun_ns, now]);
             }
         }
         self
@@ -251,10 +250,12 @@ impl Watch {
         // After the listing: who is not there any more has told its end.
         self.take_ends();
         let Some(listed) = listed else { return };
-        let Self { threads, awake, entering, .. } = self;
+        let listed_ns = clock::monotonic_ns();
+        let Self { threads, awake, entering, begun_ns, .. } = self;
         threads.retain(|tid, watched| {
-            // Another thread may have got the number of one that ended.
-            let lives = listed.contains(tid) && !(watched.ended && entering.state(*tid).is_some());
+            // Another thread may have got the number of one that ended, which the kernel may list for a while.
+            let is_another = |state: &ThreadState| state.tid() == *tid && !account::is_closed(state);
+            let lives = listed.contains(tid) && !(watched.ended && entering.state(*tid).is_some_and(is_another));
             if !lives && !watched.ended {
                 watched.task.release(&mut entering.descriptors);
                 watched.vanish(*tid, entering);
@@ -266,7 +267,7 @@ impl Watch {
             threads.entry(tid).or_insert_with(|| {
                 awake.push(tid);
                 let mut watched = Watched::new(tid, entering.state(tid), now);
-                watched.begins_within(tid, before_ns..now);
+                watched.begins_within(tid, [*begun_ns, before_ns, listed_ns]);
                 watched
             });
         }
@@ -413,14 +414,16 @@ impl Watched {
         }
     }
 
-    /// It began within these limits: all that it did is counted.
-    fn begins_within(&mut self, tid: u32, limits: Range<u64>) {
+    /// It is new: all that it did since `begun_ns` is counted. It was listed at `last_ns`, and not at `first_ns`, though it may have been left out.
+    fn begins_within(&mut self, tid: u32, [begun_ns, first_ns, last_ns]: [u64; 3]) {
         let registered_ns = self.known.map(|state| state.registered_ns.load(Ordering::Relaxed));
-        let began_ns = tasks::began(tid).map_or(limits.end, |(first, last)| match registered_ns {
+        let began_ns = tasks::began(tid).map_or(last_ns, |(first, last)| match registered_ns {
             Some(registered_ns) => registered_ns.clamp(first, last),
-            None => u64::midpoint(first, last),
+            // It has waited for a processor since it was made, or has just got one.
+            None if self.cpu_ns == 0 || start::registers_threads_at_once() => last.max(first_ns),
+            None => u64::midpoint(first, last).max(first_ns),
         });
-        self.looked_ns = began_ns.max(limits.start).min(limits.end);
+        self.looked_ns = began_ns.min(last_ns.saturating_sub(self.cpu_ns)).max(begun_ns);
         (self.cpu_ns, self.task) = (0, Task::from_its_beginning(tid));
     }
 
@@ -521,7 +524,10 @@ impl Watched {
 
     /// Time since the last look.
     fn elapsed(&mut self, now: u64) -> u64 {
-        now.saturating_sub(std::mem::replace(&mut self.looked_ns, now))
+        let since = self.looked_ns;
+        // A new thread may have begun after the look did.
+        self.looked_ns = now.max(since);
+        now.saturating_sub(since)
     }
 
     /// It ended: what it did since the last look goes to where it was then, or to no stack.
