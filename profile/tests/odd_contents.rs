@@ -9,26 +9,7 @@ use profile_recorder_profile::{
     Format, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
 };
 use std::borrow::Cow;
-use support::encoded;
-
-const ODD: [&str; 16] = [
-    "a;b",
-    "operator new[](unsigned long)",
-    "say \"hi\" & 'bye'",
-    "two\nlines\r\n\tand a tab",
-    "<T as Trait>::f<&'static str>",
-    "</script><script>alert(1)</script>",
-    "]]> --> <!-- &amp;",
-    "f 12",
-    "# not a comment",
-    "\u{fffd} was no UTF-8",
-    "naïve::функция::関数",
-    "",
-    " ",
-    "\0",
-    "(anonymous namespace)::f()",
-    "[unknown]",
-];
+use support::{ODD, encoded};
 
 fn profile_of(stacks: impl IntoIterator<Item = (Vec<String>, i64)>) -> (Profile, Symbols) {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);

@@ -4,7 +4,7 @@
 //! added up; the order of the lines is that of the names. Stacks whose sum is zero are left out; a sum can be negative in a difference,
 //! which not every reader takes. Comments come first, after `# `.
 
-use super::{folded_name, one_line};
+use super::{folded_name, one_line, without_value};
 use crate::named::{Before, Tree};
 use crate::{Options, Profile, Symbols};
 use std::fmt::Write as _;
@@ -20,7 +20,8 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
     let own = tree.own_values(profile, column);
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     for comment in &profile.comments {
-        writeln!(out, "# {}", one_line(comment))?;
+        // Readers that know no comments skip lines that do not end in a value.
+        writeln!(out, "{}", without_value(format!("# {}", one_line(comment)).into()))?;
     }
     lines(&tree, &own, |line| out.write_all(line.as_bytes()))?;
     out.flush()

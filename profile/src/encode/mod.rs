@@ -84,17 +84,23 @@ pub(crate) fn folded_name(name: &str) -> Cow<'_, str> {
     if folded.contains(';') {
         folded = Cow::Owned(folded.replace(';', ":"));
     }
-    let before = folded.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
-    if let Some(space) = before.chars().next_back().filter(|c| c.is_whitespace())
-        && folded[before.len()..].starts_with(|c: char| c.is_ascii_digit() || c == '-')
-    {
-        let (first, last) = (&before[..before.len() - space.len_utf8()], &folded[before.len()..]);
-        folded = Cow::Owned(format!("{first}_{last}"));
-    }
+    folded = without_value(folded);
     if folded.starts_with('#') {
         folded = Cow::Owned(format!("_{folded}"));
     }
     folded
+}
+
+/// A text that no reader takes for a stack and its value: a last word of digits is joined to the one before.
+pub(crate) fn without_value(text: Cow<'_, str>) -> Cow<'_, str> {
+    let before = text.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+    match before.chars().next_back().filter(|c| c.is_whitespace()) {
+        Some(space) if text[before.len()..].starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            let (first, last) = (&before[..before.len() - space.len_utf8()], &text[before.len()..]);
+            Cow::Owned(format!("{first}_{last}"))
+        }
+        _ => text,
+    }
 }
 
 #[cfg(test)]

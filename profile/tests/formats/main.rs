@@ -4,6 +4,7 @@
 mod support;
 
 mod firefox;
+mod flamegraph;
 mod heaptrack;
 mod operations;
 mod page;

@@ -7,6 +7,26 @@ use profile_recorder_profile::{
 };
 use std::io;
 
+/// Names that formats are easily broken by.
+pub const ODD: [&str; 16] = [
+    "a;b",
+    "operator new[](unsigned long)",
+    "say \"hi\" & 'bye'",
+    "two\nlines\r\n\tand a tab",
+    "<T as Trait>::f<&'static str>",
+    "</script><script>alert(1)</script>",
+    "]]> --> <!-- &amp;",
+    "f 12",
+    "# not a comment",
+    "\u{fffd} was no UTF-8",
+    "naïve::функция::関数",
+    "",
+    " ",
+    "\0",
+    "(anonymous namespace)::f()",
+    "[unknown]",
+];
+
 /// A function in one of the mappings of [`cpu`].
 pub fn at(mapping: u32, svma: u64, kind: AddressKind) -> Frame {
     Frame::Address { mapping: Some(MappingId(mapping)), svma: Svma(svma), kind }
