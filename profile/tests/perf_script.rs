@@ -5,6 +5,7 @@ mod support;
 use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options as FolderOptions};
 use profile_recorder_profile::decode::{self, Limits};
+use profile_recorder_profile::top::{self, Leaf};
 use profile_recorder_profile::{
     Frame, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
 };
@@ -17,11 +18,40 @@ fn collapsed(of: &(Profile, Symbols), column: usize) -> Profile {
     decode::collapsed::decode(&folded, SampleType::new("any", "unit"), Limits::default()).unwrap()
 }
 
+/// As inferno has a name: where perf knows none, that of the file.
+fn shown(name: &str) -> String {
+    match name.split_once("+0x").map(|(file, _)| file) {
+        Some(file) => format!("[{file}]"),
+        None => name.replace(';', ":"),
+    }
+}
+
 #[test]
 fn inferno_adds_our_periods_up_to_our_totals() {
     for of in [support::cpu(), support::heap(), support::large(2000, 100)] {
         for column in 0..of.0.sample_types.len() {
             assert_eq!(collapsed(&of, column).total(0), of.0.total(column), "{:?}", of.0.sample_types[column]);
+        }
+    }
+}
+
+/// Self and total of the heaviest functions, by both.
+#[test]
+fn the_top_ten_of_inferno_are_the_models() {
+    for (what, of) in [("cpu", support::cpu()), ("heap", support::heap()), ("large", support::large(2000, 100))] {
+        for column in 0..of.0.sample_types.len() {
+            let theirs = top::functions(&collapsed(&of, column), &Symbols::new(), 0, Leaf::Recorded);
+            let mut ours = top::functions(&of.0, &of.1, column, Leaf::Recorded);
+            // Threads without a name are called `[unknown]` too, and inferno has a frame for each thread's name.
+            ours.retain(|function| !function.name.starts_with("[unknown]"));
+            let mut heaviest: Vec<_> = ours.iter().take(10).cloned().collect();
+            ours.sort_by_key(|function| std::cmp::Reverse(function.total));
+            heaviest.extend(ours.into_iter().take(10));
+            for function in heaviest {
+                let of_theirs = theirs.iter().find(|f| f.name == shown(&function.name));
+                let found = of_theirs.map(|f| (f.self_value, f.total));
+                assert_eq!(found, Some((function.self_value, function.total)), "{what} {column} {}", function.name);
+            }
         }
     }
 }

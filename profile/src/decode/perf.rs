@@ -8,7 +8,7 @@
 //!
 //! An entry begins with a line that is not indented: the thread's name, which may hold spaces; its number, perhaps with that of its process
 //! before it; perhaps a processor in brackets, a time, a period; and the event, with a colon behind. Frames follow, the leaf first, and
-//! an empty line. What else a line holds is not looked at. `#` begins a comment.
+//! an empty line. What else a line holds is not looked at. `#` begins a comment; ones of nothing but `=` are those around a header.
 //!
 //! The profile counts entries (`samples/count`), and has a column for each event with periods, in the unit that its name tells. An entry with a time
 //! that can be one of the calendar is an event of the profile too. Addresses are those in the process, which is all that is known about them.
@@ -36,7 +36,11 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), Decode
         let at = |what: &str| DecodeError::corrupt(format!("line {}: {what}", number + 1));
         let is_indented = line.starts_with([' ', '\t']);
         if let Some(comment) = line.strip_prefix('#') {
-            reader.profile.comments.push(comment.trim().to_owned());
+            // A line of `=` begins and ends perf's own comments.
+            let comment = comment.trim();
+            if !comment.bytes().all(|byte| byte == b'=') {
+                reader.profile.comments.push(comment.to_owned());
+            }
         } else if line.trim().is_empty() {
             entry.take().into_iter().for_each(|entry| reader.finish(entry));
         } else if is_indented && entry.is_some() {

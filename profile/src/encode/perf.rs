@@ -28,18 +28,24 @@ use std::io::{self, Write};
 /// More entries than this are never made of repeated samples.
 const MAX_REPEATED: i64 = 2_000_000;
 
+/// What `perf script --header` begins and ends its comments with. Firefox Profiler knows by it what begins with a comment.
+const HEADER: &str = "# ========";
+
 /// Writes the profile.
 pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let column = options.column(profile)?;
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
-    for comment in &profile.comments {
-        writeln!(out, "# {}", one_line(comment))?;
-    }
     let event = profile.sample_types.get(column).map_or("samples".into(), event_name);
+    let mut comments: Vec<_> = profile.comments.iter().map(|comment| one_line(comment)).collect();
     let negative: i128 =
         profile.samples.iter().filter_map(|s| s.values.get(column)).map(|v| i128::from((*v).min(0))).sum();
     if negative != 0 {
-        writeln!(out, "# negative values of {negative} {event} are left out")?;
+        comments.push(format!("negative values of {negative} {event} are left out").into());
+    }
+    if !comments.is_empty() {
+        writeln!(out, "{HEADER}")?;
+        comments.iter().try_for_each(|comment| writeln!(out, "# {comment}"))?;
+        writeln!(out, "{HEADER}\n#")?;
     }
     let mut stacks = StackTexts { profile, symbols, frames: FxHashMap::default(), stacks: FxHashMap::default() };
     let comms: Vec<String> = profile.threads.iter().map(comm).collect();

@@ -18,9 +18,12 @@ struct Viewer {
 
 impl Viewer {
     fn load(name: &str, of: &(Profile, Symbols), options: &Options) -> Self {
-        let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let file = directory.join(format!("firefox-{name}.firefox.json"));
-        std::fs::write(&file, encoded(encode::firefox::encode, of, options)).unwrap();
+        Self::open(&format!("{name}.firefox.json"), &encoded(encode::firefox::encode, of, options))
+    }
+
+    fn open(name: &str, contents: &[u8]) -> Self {
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("firefox-{name}"));
+        std::fs::write(&file, contents).unwrap();
         // Its socket lies there, and paths of sockets are short.
         let session = std::env::temp_dir().join(format!("profrec-firefox-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&session).unwrap();
@@ -96,6 +99,22 @@ fn samples_of_time_weigh_what_the_model_counts_and_cpu_time_is_exact_to_the_micr
     assert!((cpu_ms * 1e6 - of.0.total(1) as f64).abs() <= 1e3 * of.0.samples.len() as f64, "{cpu_ms} ms");
     let markers = viewer.run(&["thread", "markers", "--thread", "t-0", "--search", "my app (pid 4711): lost"]);
     assert!(markers.contains("1 markers"), "{markers}");
+}
+
+/// It counts entries of perf script text, each as one sample, and is to know the text by its beginning, which here is a comment.
+#[test]
+fn perf_script_text_has_the_models_samples_too() {
+    let mut of = support::cpu();
+    of.0.events.clear();
+    assert!(!of.0.comments.is_empty());
+    let viewer = Viewer::open("cpu.perf", &encoded(encode::perf::encode, &of, &Options::default()));
+    let mut ours: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    for (name, (own, total)) in expected(&of, 0) {
+        // What has no name is one function in perf's text.
+        let sum = ours.entry(if name.contains("+0x") { "[unknown]".to_owned() } else { name }).or_default();
+        *sum = (sum.0 + own, sum.1 + total);
+    }
+    assert_eq!(viewer.functions("timing"), ours);
 }
 
 #[test]

@@ -118,6 +118,14 @@ fn its_top_ten_of_our_file_are_the_models() {
 }
 
 #[test]
+fn its_top_ten_of_pprof_and_collapsed_stacks_are_the_models() {
+    // Of a pprof file it shows the last column.
+    for (name, format, column) in [("a.pb.gz", Format::Pprof, 1), ("a.folded", Format::Collapsed, 0)] {
+        top_equals(name, format, &support::large(3000, 200), column);
+    }
+}
+
+#[test]
 fn a_weight_in_its_file_is_the_exact_number() {
     let (mut profile, symbols) = support::cpu();
     profile.samples[0].values[1] = (1 << 53) + 1;
