@@ -1,8 +1,8 @@
-//! Brendan Gregg's flamegraph.pl comes from our collapsed stacks to the model's numbers.
+//! Brendan Gregg's flamegraph.pl comes from our collapsed stacks to the model's numbers, and so does our own flame graph.
 
 use crate::support::{self, ODD, encoded};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Frame, Options, Profile, Sample, SampleType, Symbols, encode, values};
+use profile_recorder_profile::{Frame, Growth, Options, Profile, Sample, SampleType, Symbols, encode, values};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -47,10 +47,29 @@ fn drawn(of: &(Profile, Symbols), column: usize) -> Vec<Drawn> {
     assert_eq!(said, ignored);
     let picture = String::from_utf8(output.stdout).unwrap();
     let mut boxes: Vec<Drawn> = picture.split("<title>").skip(1).map(parsed).collect();
-    // Rows are counted from above.
+    in_order(&mut boxes, 16);
+    boxes
+}
+
+/// Rows are counted from above, and are so many pixels high.
+fn in_order(boxes: &mut [Drawn], row: i64) {
     let root = boxes.iter().map(|drawn| drawn.depth).max().unwrap();
-    boxes.iter_mut().for_each(|drawn| drawn.depth = (root - drawn.depth) / 16);
+    boxes.iter_mut().for_each(|drawn| drawn.depth = (root - drawn.depth) / row);
     boxes.sort_by_key(|drawn| (drawn.start, drawn.depth));
+}
+
+/// The same of our own flame graph, which has places and widths in units of the value beside those in pixels.
+fn drawn_by_us(of: &(Profile, Symbols), column: usize) -> Vec<Drawn> {
+    let options = Options { sample_type: Some(column), growth: Growth::Up, ..Options::default() };
+    let picture = String::from_utf8(encoded(encode::svg::encode, of, &options)).unwrap();
+    let boxes = picture.split("<title>").filter(|part| part.contains("fg:w=")).map(|part| {
+        let (title, rest) = part.split_once("</title>").unwrap();
+        let number = |key: &str| rest.split_once(key).unwrap().1.split_once('"').unwrap().0.parse().unwrap();
+        let name = unescaped(title.rsplit_once(" (").unwrap().0);
+        Drawn { name, value: number("fg:w=\""), start: number("fg:x=\""), depth: number("y=\"") }
+    });
+    let mut boxes: Vec<Drawn> = boxes.collect();
+    in_order(&mut boxes, 17);
     boxes
 }
 
@@ -58,13 +77,16 @@ fn drawn(of: &(Profile, Symbols), column: usize) -> Vec<Drawn> {
 fn parsed(part: &str) -> Drawn {
     let (title, rest) = part.split_once("</title>").unwrap();
     let (name, value) = title.rsplit_once(" (").unwrap();
-    let name = name.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
     let value = value.split_once(" samples, ").unwrap().0.replace(',', "").parse().unwrap();
     let place = |key: &str| {
         let number = rest.split_once(key).unwrap().1.split_once('"').unwrap().0;
         number.parse::<f64>().unwrap() as i64
     };
-    Drawn { name, value, start: place("x=\"") - 10, depth: place("y=\"") }
+    Drawn { name: unescaped(name), value, start: place("x=\"") - 10, depth: place("y=\"") }
+}
+
+fn unescaped(name: &str) -> String {
+    name.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
 }
 
 /// Self and total of each function. `all` is what the boxes on it add up to.
@@ -87,36 +109,41 @@ fn functions(boxes: &[Drawn]) -> BTreeMap<String, (i64, i64)> {
     sums
 }
 
-/// As collapsed stacks write it, and as the script does: it has no angle brackets in functions.
-fn shown(name: &str) -> String {
-    let name = if name.contains("+0x") { name } else { &name.replace(';', ":") };
-    name.replace('<', "(").replace('>', ")")
+/// As collapsed stacks have a name, and our flame graph.
+fn folded(name: &str) -> String {
+    name.replace(';', ":")
 }
 
-fn top_equals(what: &str, of: &(Profile, Symbols)) {
-    for (column, sample_type) in of.0.sample_types.iter().enumerate() {
-        let boxes = drawn(of, column);
-        assert_eq!((boxes[0].name.as_str(), boxes[0].value), ("all", of.0.total(column)), "{what} {sample_type:?}");
-        let theirs = functions(&boxes);
-        let mut ours = top::functions(&of.0, &of.1, column, Leaf::Recorded);
-        for by in ["self", "total"] {
-            if by == "total" {
-                ours.sort_by_key(|function| std::cmp::Reverse(function.total));
-            }
-            for function in ours.iter().take(10) {
-                let expected = (function.self_value, function.total);
-                let found = theirs.get(&shown(&function.name));
-                assert_eq!(found, Some(&expected), "{what} {sample_type:?} by {by}: {}", function.name);
-            }
+/// As the script has it, which knows no angle brackets in functions.
+fn shown(name: &str) -> String {
+    folded(name).replace('<', "(").replace('>', ")")
+}
+
+fn top_equals(what: &str, of: &(Profile, Symbols), column: usize, boxes: &[Drawn], shown: impl Fn(&str) -> String) {
+    let what = format!("{what} {:?}", of.0.sample_types[column]);
+    assert_eq!((boxes[0].name.as_str(), boxes[0].value), ("all", of.0.total(column)), "{what}");
+    let theirs = functions(boxes);
+    let mut ours = top::functions(&of.0, &of.1, column, Leaf::Recorded);
+    for by in ["self", "total"] {
+        if by == "total" {
+            ours.sort_by_key(|function| std::cmp::Reverse(function.total));
+        }
+        for function in ours.iter().take(10) {
+            let expected = (function.self_value, function.total);
+            let found = theirs.get(&shown(&function.name));
+            assert_eq!(found, Some(&expected), "{what} by {by}: {}", function.name);
         }
     }
 }
 
 #[test]
-fn its_top_ten_of_our_stacks_are_the_models() {
-    top_equals("cpu", &support::cpu());
-    top_equals("heap", &support::heap());
-    top_equals("large", &support::large(3000, 200));
+fn the_top_ten_of_its_picture_and_of_ours_are_the_models() {
+    for (what, of) in [("cpu", support::cpu()), ("heap", support::heap()), ("large", support::large(3000, 200))] {
+        for column in 0..of.0.sample_types.len() {
+            top_equals(&format!("its {what}"), &of, column, &drawn(&of, column), shown);
+            top_equals(&format!("our {what}"), &of, column, &drawn_by_us(&of, column), folded);
+        }
+    }
 }
 
 fn profile_of(stacks: &[(Vec<String>, i64)]) -> (Profile, Symbols) {
