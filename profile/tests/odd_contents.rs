@@ -185,6 +185,41 @@ fn large_and_negative_values_stay_exact() {
 }
 
 #[test]
+fn values_that_a_double_does_not_hold_come_back_from_every_format_that_is_read() {
+    let value = (1 << 53) + 1;
+    let of = profile_of([(vec!["main".to_owned(), "f".to_owned()], value), (vec!["g".to_owned()], value + 2)]);
+    for format in [Format::Pprof, Format::Perf, Format::Col, Format::Collapsed, Format::Raw] {
+        let options = Options { sample_type: Some(1), ..Options::default() };
+        let bytes = encoded(|p, s, o, w| format.encode(p, s, o, w), &of, &options);
+        let (read, symbols) = decode::read(&bytes, Limits::default()).unwrap();
+        let column = if matches!(format, Format::Col | Format::Collapsed) { 0 } else { 1 };
+        let functions = top::functions(&read, &symbols, column, Leaf::Recorded);
+        let values: Vec<_> = functions.iter().map(|f| (f.name.as_str(), f.self_value, f.total)).collect();
+        assert_eq!(values, [("g", value + 2, value + 2), ("f", value, value), ("main", 0, value)], "{format}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_utf_8_are_marked_and_cost_no_value() {
+    let of = profile_of([(vec!["main".to_owned(), "cut12".to_owned()], 7)]);
+    for format in [Format::Pprof, Format::Perf, Format::Col, Format::Collapsed] {
+        let options = Options { sample_type: Some(1), ..Options::default() };
+        let written = encoded(|p, s, o, w| format.encode(p, s, o, w), &of, &options);
+        let mut bytes = Vec::new();
+        if format == Format::Pprof {
+            std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(&written[..]), &mut bytes).unwrap();
+        } else {
+            bytes = written;
+        }
+        let at = bytes.windows(5).position(|bytes| bytes == b"cut12").unwrap();
+        bytes[at + 3..at + 5].copy_from_slice(b"\xff\xc3");
+        let (read, symbols) = decode::read(&bytes, Limits::default()).unwrap();
+        let leaf = top::functions(&read, &symbols, read.sample_types.len() - 1, Leaf::Recorded).remove(0);
+        assert_eq!((leaf.name.as_str(), leaf.self_value), ("cut\u{fffd}\u{fffd}", 7), "{format}");
+    }
+}
+
+#[test]
 fn values_whose_sum_cannot_be_expressed_still_make_a_flame_graph() {
     let of = profile_of((0..40).map(|i| (vec![format!("f{i}x")], i64::MAX)));
     assert_eq!(of.0.total(1), i64::MAX);

@@ -153,3 +153,21 @@ fn rust_and_cpp_names_are_demangled_and_keep_their_linker_names() {
         }
     }
 }
+
+#[test]
+fn bytes_of_a_name_that_are_no_utf_8_are_marked() {
+    let folder = Folder::new();
+    let source =
+        "__attribute__((noinline)) int cut12(int x) { __asm__(\"\"); return x; }\nint main(void) { return cut12(1); }";
+    let program = folder.compile("gcc", source, "program", &["-O1", "-g"]);
+    let start = nm(&program, &[]).into_iter().find(|(name, ..)| name == "cut12").expect("nm lists it").1;
+    let mut bytes = fs::read(&program).expect("the file");
+    let places: Vec<usize> = (0..bytes.len() - 6).filter(|at| &bytes[*at..at + 6] == b"cut12\0").collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at + 3..at + 5].copy_from_slice(b"\xff\xc3"));
+    fs::write(&program, bytes).expect("it is ours");
+    for detail in [Detail::Names, Detail::Full] {
+        let found = symbolized(&program, &[start], &options(detail));
+        assert_eq!(&*found.symbols.get(&frame(start))[0].name, "cut\u{fffd}\u{fffd}", "{detail:?}");
+    }
+}

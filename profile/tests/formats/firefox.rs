@@ -183,3 +183,10 @@ fn states_are_categories_and_odd_contents_are_loaded() {
     }
     assert!(text.contains("could not be expressed"), "a weight beyond 1024 times 31 bits is told");
 }
+
+#[test]
+fn a_profile_of_nothing_is_loaded() {
+    let nothing = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);
+    let viewer = Viewer::load("nothing", &(nothing, Symbols::new()), &Options::default());
+    assert_eq!(viewer.functions("timing"), BTreeMap::new());
+}

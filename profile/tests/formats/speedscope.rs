@@ -3,7 +3,7 @@
 use crate::readers::installed;
 use crate::support::{self, encoded};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Format, Options, Profile, Symbols};
+use profile_recorder_profile::{Format, Options, Profile, SampleType, Symbols, encode};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -126,11 +126,18 @@ fn its_top_ten_of_pprof_and_collapsed_stacks_are_the_models() {
 }
 
 #[test]
+fn a_profile_of_nothing_is_a_table_without_rows() {
+    let nothing = Profile::new(vec![SampleType::new("samples", "count")]);
+    let file = encoded(encode::speedscope::encode, &(nothing, Symbols::new()), &Options::default());
+    assert_eq!(rows("nothing", file), []);
+}
+
+#[test]
 fn a_weight_in_its_file_is_the_exact_number() {
     let (mut profile, symbols) = support::cpu();
     profile.samples[0].values[1] = (1 << 53) + 1;
     profile.samples[2].values[1] = -5;
-    let text = encoded(profile_recorder_profile::encode::speedscope::encode, &(profile, symbols), &Options::default());
+    let text = encoded(encode::speedscope::encode, &(profile, symbols), &Options::default());
     let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(json["activeProfileIndex"], 1);
     let cpu = &json["profiles"][1];

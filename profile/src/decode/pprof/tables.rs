@@ -56,8 +56,8 @@ impl Tables {
             (LOCATION, Field::Bytes(location)) => self.location(location)?,
             (FUNCTION, Field::Bytes(function)) => self.function(function)?,
             (STRING, Field::Bytes(string)) => {
-                let string = str::from_utf8(string).map_err(|_| DecodeError::corrupt("a string is not UTF-8"))?;
-                self.text.push_str(string);
+                // Go writes names and labels as they come, whatever their bytes are.
+                self.text.push_str(&String::from_utf8_lossy(string));
                 self.ends.push(self.text.len());
             }
             (LOCATION | FUNCTION | STRING, _) => return Err(of_another_type()),
