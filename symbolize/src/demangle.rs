@@ -4,7 +4,8 @@
 //! same frame, so it is shown by the name of the whole.
 //!
 //! A few hundred mangled bytes can stand for gigabytes of text or for unbounded recursion. Both are bounded here;
-//! beyond the bounds the mangled name is shown.
+//! beyond the bounds the mangled name is shown. So are Swift's names: the only demangler for them, the compiler's, bounds
+//! neither its output nor its stack, and aborts at names that are malformed (`$sSaySiD`).
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -112,6 +113,13 @@ mod tests {
         for name in
             ["malloc", "_start", "__libc_start_main", "_Z", "_R", "", "Zebra", "_ZZZZZZ", "R_x", "main.part.0", ".cold"]
         {
+            assert_eq!(Name::new(name), Name { shown: name.into(), system: None });
+        }
+    }
+
+    #[test]
+    fn names_of_swift_stay() {
+        for name in ["$s4main3fooyyF", "_$s4main3fooyySi_SitF", "$S4main3fooyyF", "_T0SiD", "_TtSi", "$sSaySiD"] {
             assert_eq!(Name::new(name), Name { shown: name.into(), system: None });
         }
     }
