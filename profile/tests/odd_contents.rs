@@ -142,9 +142,17 @@ fn long_names_and_deep_stacks_pass_through_every_format() {
     let bytes = encoded(encode::pprof::encode, &of, &Options::default());
     let (decoded, symbols) = decode::pprof::decode(&bytes, Limits::default()).unwrap();
     assert_eq!(decoded.samples.iter().map(|s| decoded.stacks.frames_leaf_first(s.stack).count()).max(), Some(1000));
-    assert!(decoded.stacks.frames().contains(&Frame::Named(Cow::Owned(long))));
+    assert!(decoded.stacks.frames().contains(&Frame::Named(Cow::Owned(long.clone()))));
     let functions = top::functions(&decoded, &symbols, 1, Leaf::Recorded);
     assert_eq!(functions.iter().filter(|f| f.total == 7).count(), 7);
+    for format in [Format::Perf, Format::Col, Format::Collapsed, Format::Raw] {
+        let bytes = encoded(|p, s, o, w| format.encode(p, s, o, w), &of, &Options::default());
+        let (read, symbols) = decode::read(&bytes, Limits::default()).unwrap();
+        let depth = read.samples.iter().map(|s| read.stacks.frames_leaf_first(s.stack).count()).max();
+        assert_eq!(depth, Some(1000), "{format}");
+        let functions = top::functions(&read, &symbols, 0, Leaf::Recorded);
+        assert!(functions.iter().any(|function| function.name == long), "{format}");
+    }
     let collapsed = text(Format::Collapsed, &of, &Options::default());
     assert!(collapsed.contains("\n[no stack] 2\n"), "a sample without a stack is not lost");
 }

@@ -41,7 +41,7 @@ fn what_was_written_is_read_back_as_it_was() {
 
 #[test]
 fn through_pprof_and_back_every_value_stays() {
-    for of in [support::cpu(), support::heap(), support::large(3000, 200)] {
+    for of in [support::cpu(), support::heap(), support::large(3000, 200), odd()] {
         let read = decode::raw::decode(&raw(&of), Limits::default()).unwrap();
         let pprof = encoded(encode::pprof::encode, &read, &Options::default());
         let again = decode::pprof::decode(&pprof, Limits::default()).unwrap();

@@ -1,9 +1,9 @@
 //! speedscope itself, in a headless browser, comes to the model's numbers.
 
 use crate::readers::installed;
-use crate::support::{self, encoded};
+use crate::support::{self, ODD, encoded};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Format, Options, Profile, SampleType, Symbols, encode};
+use profile_recorder_profile::{Format, Frame, Options, Profile, Sample, SampleType, Symbols, encode, values};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -122,6 +122,22 @@ fn its_top_ten_of_pprof_and_collapsed_stacks_are_the_models() {
     // Of a pprof file it shows the last column.
     for (name, format, column) in [("a.pb.gz", Format::Pprof, 1), ("a.folded", Format::Collapsed, 0)] {
         top_equals(name, format, &support::large(3000, 200), column);
+    }
+}
+
+#[test]
+fn odd_names_are_rows_of_their_value() {
+    let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
+    for (i, name) in ODD.iter().enumerate() {
+        let stack = profile.stacks.intern(["main", name, "leaf"].map(Frame::named));
+        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![1 << i] });
+    }
+    let file = encoded(encode::speedscope::encode, &(profile, Symbols::new()), &Options::default());
+    let rows = rows("odd", file);
+    assert_eq!(rows.len(), ODD.len() + 2, "and main and leaf: {rows:?}");
+    for (i, name) in ODD.iter().enumerate() {
+        let row = (shown(1 << i, "count"), "0".to_owned(), (*name).to_owned());
+        assert!(rows.contains(&row), "{row:?} is not among {rows:?}");
     }
 }
 
