@@ -56,8 +56,11 @@ impl Tables {
             (LOCATION, Field::Bytes(location)) => self.location(location)?,
             (FUNCTION, Field::Bytes(function)) => self.function(function)?,
             (STRING, Field::Bytes(string)) => {
-                // Go writes names and labels as they come, whatever their bytes are.
-                self.text.push_str(&String::from_utf8_lossy(string));
+                // Go writes names and labels as they come, whatever their bytes are. To look whether they are text is faster alone.
+                match str::from_utf8(string) {
+                    Ok(string) => self.text.push_str(string),
+                    Err(_) => self.text.push_str(&String::from_utf8_lossy(string)),
+                }
                 self.ends.push(self.text.len());
             }
             (LOCATION | FUNCTION | STRING, _) => return Err(of_another_type()),
