@@ -215,9 +215,13 @@ fn is_hot(stack: &Stack, how: char) -> bool {
         .any(|name| stack.frames.iter().any(|frame| frame.name.starts_with(&format!("JS:{how}{name} "))))
 }
 
-/// A builtin of V8 has no return address while it asks for another version of a function that runs hot: `BaselineOrInterpreterEntry` sets up a frame without having been called.
-fn is_replacing(stack: &Stack) -> bool {
-    stack.frames.get(1).is_some_and(|frame| frame.name.contains("OnStackReplacement"))
+/// Whether nothing of its callers is on the stack. A builtin of V8 has no return address while it asks for another version of a function that runs hot: `BaselineOrInterpreterEntry` sets up a
+/// frame without having been called. And `DeoptimizationEntry` takes the frame of the function whose optimised code does not fit any more from the stack, before it asks for the frames that go in
+/// its place: the frame pointer leads to where this frame was.
+fn has_no_caller(stack: &Stack) -> bool {
+    let is = |position: usize, name: &str| stack.frames.get(position).is_some_and(|frame| frame.name.contains(name));
+    is(1, "OnStackReplacement")
+        || (is(1, "Builtins_DeoptimizationEntry") && is(2, "Deoptimizer::DoComputeOutputFrames"))
 }
 
 #[test]
@@ -233,7 +237,7 @@ fn every_allocation_of_optimised_javascript_is_complete() {
         stacks::count(truncated.iter().copied()),
         stacks::some(truncated.iter().copied())
     );
-    assert!(truncated.iter().all(|stack| is_replacing(stack)), "{}", stacks::some(truncated));
+    assert!(truncated.iter().all(|stack| has_no_caller(stack)), "{}", stacks::some(truncated));
     assert!(stacks::count(truncated) * 10_000 <= all);
     // The engine names all of its code, so an address without a name is none.
     let invented: Vec<&Stack> = recorded.allocs.iter().filter(|stack| stack.frames.iter().any(is_generated)).collect();
@@ -241,6 +245,29 @@ fn every_allocation_of_optimised_javascript_is_complete() {
     let optimised = stacks::count(recorded.allocs.iter().filter(|stack| is_hot(stack, '*')));
     println!("{optimised} of {all} below optimised code");
     assert!(optimised * 2 > all, "{optimised} of {all} below optimised code");
+}
+
+/// Functions that are optimised for numbers, and then get others. The first line printed is the process's number.
+const REOPTIMISED: &str = "console.log(process.pid);
+    let t = 0;
+    for (let i = 0; i < 50; i++) {
+      const sum = new Function('o', 'let s = 0; for (let k = 0; k < 3000; k++) s += o.x + ' + i + '; return s');
+      for (let k = 0; k < 100; k++) sum({x: k});
+      sum({y: 1, x: 2.5});
+      t += sum({x: 1});
+    }
+    console.log(t);";
+
+#[test]
+fn stacks_end_where_optimised_code_is_taken_from_them() {
+    let directory = scratch();
+    let recorded = stacks::allocs(&node(directory.path(), REOPTIMISED));
+    let _map = perf_map(&recorded.stdout);
+    let truncated = stacks::truncated(&recorded.allocs);
+    println!("{}", stacks::some(truncated.iter().copied()));
+    assert!(truncated.iter().all(|stack| has_no_caller(stack)), "{}", stacks::some(truncated));
+    let is_taken = |stack: &&&Stack| stack.frames[1].name.contains("Deoptimization");
+    assert!(stacks::count(truncated.iter().filter(is_taken).copied()) > 50, "{}", stacks::some(truncated));
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! The handler has the type that SA_SIGINFO asks for; structures that the C library reads or writes live through the calls.
 #![allow(unsafe_code)]
 
+use super::blocked::Blocked;
 use super::{handler, stacks, timers};
 use capture::spin::{Held, Spin};
 use capture::{region, syscall};
@@ -110,26 +111,18 @@ fn take(signal: i32, restarts: bool) -> bool {
     }
 }
 
-/// The right to change the kernel's actions for our signals. Whoever has it has all signals blocked, so that no handler on its thread asks for it too.
+/// The right to change the kernel's actions for our signals. Whoever has it has all signals blocked, so that no handler on its thread asks for it too: it is given back first.
 struct Change {
-    /// Signals that the thread blocked before.
-    mask: u64,
     /// `None` if its holder does not exist in this child of a fork, or sleeps for a second: then it is done without.
-    held: Option<Held<'static>>,
+    _held: Option<Held<'static>>,
+    _blocked: Blocked,
 }
 
 impl Change {
     fn begin() -> Self {
         static CHANGED: Spin = Spin::new();
-        let mask = syscall::set_signal_mask(u64::MAX);
-        Self { mask, held: CHANGED.lock() }
-    }
-}
-
-impl Drop for Change {
-    fn drop(&mut self) {
-        drop(self.held.take());
-        syscall::set_signal_mask(self.mask);
+        let blocked = Blocked::new();
+        Self { _held: CHANGED.lock(), _blocked: blocked }
     }
 }
 
@@ -165,8 +158,9 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
         // SAFETY: as the caller promises.
         return unsafe { replace(signal, new, old) };
     }
+    // A copy: `old` may be the same structure.
     // SAFETY: as the caller promises.
-    let wanted = unsafe { new.as_ref() };
+    let wanted = unsafe { new.as_ref() }.copied();
     let foreign = match of(signal) {
         Some(foreign) => foreign,
         None => {
@@ -177,7 +171,7 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
                 None => {
                     // SAFETY: as the caller promises.
                     let result = unsafe { real()(signal, new, old) };
-                    if let Some(wanted) = wanted.filter(|_| result == 0 && signal == libc::SIGPROF) {
+                    if let Some(wanted) = &wanted.filter(|_| result == 0 && signal == libc::SIGPROF) {
                         OF_SIGPROF.set(wanted);
                     }
                     return result;
@@ -186,7 +180,7 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
         }
     };
     let before = foreign.get();
-    if let Some(wanted) = wanted {
+    if let Some(wanted) = &wanted {
         let _change = Change::begin();
         if signal == libc::SIGPROF {
             if is_handled(wanted) && take_spare() {

@@ -43,8 +43,8 @@ pub(super) fn ask(tid: u32, is_asked: bool) -> bool {
         return false;
     }
     // A real-time signal is not sent at all where the user's share of waiting signals is used up.
-    let mut signals = [signal, libc::SIGPROF].into_iter();
-    signals.any(|signal| syscall::send_as_timer(tid, signal, super::handler::asked_value()).is_ok())
+    let is_sent = |signal| syscall::send_as_timer(tid, signal, super::handler::asked_value()).is_ok();
+    is_sent(signal) || (signal != libc::SIGPROF && is_sent(libc::SIGPROF))
 }
 
 /// Asks a running thread that has no timer for a sample of its CPU time, as the timer with this slot would.

@@ -3,9 +3,9 @@
 //! Called from: such a thread, before and after its function. May not: touch thread-local storage, which may be another thread's, or touch errno; nor take much of a stack that may be small.
 #![allow(unsafe_code)]
 
+use super::blocked::Blocked;
 use super::stacks::{self, Work};
 use super::{action, timers};
-use capture::syscall;
 use capture::thread::{self, Current};
 
 /// The calling thread begins.
@@ -22,10 +22,9 @@ fn done<W: Work>(work: &W) {
     if !action::is_installed() {
         return;
     }
-    let mask = syscall::set_signal_mask(u64::MAX);
+    let _blocked = Blocked::new();
     // SAFETY: all signals are blocked, as in the handler.
     unsafe { stacks::done(work) };
-    syscall::set_signal_mask(mask);
 }
 
 struct Beginning;

@@ -9,6 +9,7 @@
 
 #[cfg(feature = "server")]
 use super::asking;
+use super::blocked::Blocked;
 use super::{action, handler, spent};
 use alloc_hook::thread_end;
 use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
@@ -201,10 +202,9 @@ pub(crate) fn ask() {
 
 /// On a thread that ends.
 fn thread_ends(thread: &'static ThreadState) {
-    let blocked = Blocked::new();
+    let _blocked = Blocked::new();
     leave(thread);
     thread::retire_current();
-    drop(blocked);
 }
 
 /// The calling thread ends: what it did up to now is noted. Its signals are blocked.
@@ -277,23 +277,6 @@ pub(crate) fn process_ends() {
     // Said once: a process may come here more than once.
     if refused != 0 && !ARE_ASKED.swap(true, Ordering::Relaxed) {
         region::lose(Lost::NoTimer, u64::from(refused), 0);
-    }
-}
-
-/// All signals, blocked on the calling thread until dropped.
-struct Blocked {
-    before: u64,
-}
-
-impl Blocked {
-    fn new() -> Self {
-        Self { before: syscall::set_signal_mask(u64::MAX) }
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        syscall::set_signal_mask(self.before);
     }
 }
 
