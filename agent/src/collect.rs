@@ -273,7 +273,7 @@ mod tests {
         profile.samples.push(Sample {
             stack,
             thread: Some(ThreadId(0)),
-            labels: vec![],
+            labels: profile::Labels::new(),
             values: profile::values![value, 0],
         });
         profile

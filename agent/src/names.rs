@@ -65,8 +65,8 @@ pub(crate) fn by_name(
             }
             stack
         });
-        let mut labels: Vec<Label> = sample.labels.iter().filter(|label| label.key != "syscall").cloned().collect();
-        labels.extend(added.iter().cloned());
+        let own = sample.labels.iter().filter(|label| label.key != "syscall");
+        let labels = own.chain(&added).cloned().collect();
         whole.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels, values: sample.values.clone() });
     }
     whole.aggregate(true, |_| true);
@@ -153,7 +153,7 @@ mod tests {
             profile.samples.push(Sample {
                 stack,
                 thread: Some(ThreadId(thread)),
-                labels,
+                labels: labels.into(),
                 values: profile::values![1, 10],
             });
         }

@@ -117,7 +117,7 @@ mod tests {
         profile.samples.push(Sample {
             stack,
             thread: Some(ThreadId(0)),
-            labels: Vec::new(),
+            labels: profile::Labels::new(),
             values: profile::values![3],
         });
         let written = Written { profile: &profile, mode, about: &About::default(), title: "x".to_owned() };

@@ -96,7 +96,7 @@ fn spread(bytes: &[u8], samples: usize, stacks: usize) -> (Profile, Symbols) {
         Sample {
             stack: own[random.below(own.len() as u64) as usize],
             thread: Some(ThreadId((i % 20) as u32)),
-            labels: vec![],
+            labels: profile::Labels::new(),
             values: profile::values![objects, objects * (16 + random.below(500) as i64)],
         }
     };

@@ -122,7 +122,12 @@ fn profile(file: &Path, build_id: Vec<u8>, addresses: &[u64]) -> Profile {
             let frame = profile.stacks.frame_id(frame.clone());
             profile.stacks.push(stack, frame)
         });
-        profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: profile::values![1_000_000] });
+        profile.samples.push(Sample {
+            stack,
+            thread: None,
+            labels: profile::Labels::new(),
+            values: profile::values![1_000_000],
+        });
     }
     profile
 }

@@ -168,7 +168,7 @@ mod tests {
     fn profile(columns: &[(&'static str, &'static str)], values: &[i64]) -> Profile {
         let mut profile = Profile::new(columns.iter().map(|(kind, unit)| SampleType::new(kind, unit)).collect());
         let stack = profile.stacks.intern([Frame::named("main")]);
-        profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: values.into() });
+        profile.samples.push(Sample { stack, thread: None, labels: profile::Labels::new(), values: values.into() });
         profile
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let mut profile = Profile::new(columns.to_vec());
         let mut add = |names: &[&'static str], values: [i64; 2]| {
             let stack = profile.stacks.intern(names.iter().map(|name| Frame::named(name)));
-            profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: values.into() });
+            profile.samples.push(Sample { stack, thread: None, labels: profile::Labels::new(), values: values.into() });
         };
         add(&["main", "small", "malloc"], [1000, 2000]);
         add(&["main", "large", "malloc"], [1, 5000]);
@@ -204,7 +204,12 @@ mod tests {
         assert_eq!(table(&profile), expected);
         for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"] {
             let stack = profile.stacks.intern([Frame::named(name), Frame::named("malloc")]);
-            profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: profile::values![1, 10] });
+            profile.samples.push(Sample {
+                stack,
+                thread: None,
+                labels: profile::Labels::new(),
+                values: profile::values![1, 10],
+            });
         }
         let lines = table(&profile);
         assert_eq!(lines.len(), 1 + PLACES + 1);

@@ -1,6 +1,6 @@
 //! Fewer samples: what differs only in what nobody asks for becomes one.
 
-use crate::{Label, Profile, Sample};
+use crate::{Profile, Sample};
 use rustc_hash::FxHashMap;
 
 impl Profile {
@@ -11,8 +11,10 @@ impl Profile {
         let mut index: FxHashMap<_, usize> = FxHashMap::default();
         let mut sums: Vec<Sample> = Vec::new();
         for mut sample in std::mem::take(&mut self.samples) {
-            sample.labels.retain(|label: &Label| by_label(&label.key));
-            sample.labels.sort_unstable();
+            sample.labels.change(|labels| {
+                labels.retain(|label| by_label(&label.key));
+                labels.sort_unstable();
+            });
             sample.thread = sample.thread.filter(|_| by_thread);
             let at = *index.entry((sample.stack, sample.thread, sample.labels.clone())).or_insert(sums.len());
             match sums.get_mut(at) {
@@ -32,7 +34,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, SampleType, Thread, ThreadId};
+    use crate::{Frame, Label, SampleType, Thread, ThreadId};
 
     fn profile() -> Profile {
         let mut profile =
@@ -45,7 +47,7 @@ mod tests {
             profile.samples.push(Sample {
                 stack,
                 thread: Some(ThreadId(i % 3)),
-                labels,
+                labels: labels.into(),
                 values: crate::values![1, i64::from(i)],
             });
         }

@@ -100,7 +100,7 @@ fn compared<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, SampleType, Thread, ThreadId};
+    use crate::{Frame, Labels, SampleType, Thread, ThreadId};
 
     fn snapshot(end: i64, tid: u32, stacks: &[(&'static str, i64, i64)]) -> Profile {
         let mut profile =
@@ -114,7 +114,7 @@ mod tests {
             profile.samples.push(Sample {
                 stack,
                 thread: Some(ThreadId(0)),
-                labels: vec![],
+                labels: Labels::new(),
                 values: crate::values![*alloc, *inuse],
             });
         }
@@ -171,7 +171,7 @@ mod tests {
                         profile.samples.push(Sample {
                             stack,
                             thread,
-                            labels: vec![],
+                            labels: Labels::new(),
                             values: crate::values![1 + (kind % 5) as i64],
                         });
                     }

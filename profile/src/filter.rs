@@ -86,7 +86,7 @@ mod tests {
                 profile.samples.push(Sample {
                     stack,
                     thread: Some(thread),
-                    labels,
+                    labels: labels.into(),
                     values: crate::values![part << (8 * i)],
                 });
             }

@@ -1,6 +1,6 @@
 //! Bringing the contents of one profile into another.
 
-use crate::{Event, Frame, Label, Mapping, MappingId, Profile, Sample, StackId, Stacks, Thread, ThreadId};
+use crate::{Event, Frame, Labels, Mapping, MappingId, Profile, Sample, StackId, Stacks, Thread, ThreadId};
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
@@ -36,7 +36,7 @@ pub(crate) struct Target {
     threads: FxHashMap<ThreadKey, ThreadId>,
     samples: FxHashMap<SampleKey, u32>,
     /// Number of each set of labels, those of no labels 0.
-    label_sets: FxHashMap<Vec<Label>, u32>,
+    label_sets: FxHashMap<Labels, u32>,
     /// Where the next sample is found, if it comes in the same order as those before: snapshots of one process do.
     next: usize,
 }
@@ -197,7 +197,7 @@ impl Target {
     }
 
     /// The number of a set of labels.
-    fn label_set(&mut self, labels: &[Label]) -> u32 {
+    fn label_set(&mut self, labels: &Labels) -> u32 {
         if labels.is_empty() {
             return 0;
         }
@@ -205,7 +205,7 @@ impl Target {
             return *known;
         }
         let id = self.label_sets.len() as u32 + 1;
-        self.label_sets.insert(labels.to_vec(), id);
+        self.label_sets.insert(labels.clone(), id);
         id
     }
 }

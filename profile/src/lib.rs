@@ -42,6 +42,6 @@ pub use glob::Glob;
 pub use mapping::{Mapping, MappingId, Thread, ThreadId};
 pub use mode::Mode;
 pub use profile::Profile;
-pub use sample::{Event, Label, LabelValue, Sample, SampleType, Values, values};
+pub use sample::{Event, Label, LabelValue, Labels, Sample, SampleType, Values, values};
 pub use stacks::{FrameId, StackId, Stacks};
 pub use symbols::{SymbolFrame, Symbols};

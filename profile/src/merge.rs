@@ -62,7 +62,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AddressKind, Event, Frame, Mapping, MappingId, Sample, Svma, Thread, ThreadId};
+    use crate::{AddressKind, Event, Frame, Labels, Mapping, MappingId, Sample, Svma, Thread, ThreadId};
 
     fn process(pid: u32, start: u64, value: i64) -> Profile {
         let mut profile =
@@ -81,7 +81,7 @@ mod tests {
         profile.samples.push(Sample {
             stack,
             thread: Some(ThreadId(0)),
-            labels: vec![],
+            labels: Labels::new(),
             values: crate::values![1, value],
         });
         profile.events.push(Event { unix_ns: value, thread: ThreadId(0), stack, weight: value });

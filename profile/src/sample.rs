@@ -3,6 +3,9 @@
 use crate::{StackId, ThreadId};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// [`Values`], written as with `vec!`.
 pub use smallvec::smallvec as values;
@@ -39,9 +42,63 @@ pub struct Sample {
     /// The thread; `None` for what belongs to no known thread.
     pub thread: Option<ThreadId>,
     /// Further attributes.
-    pub labels: Vec<Label>,
+    pub labels: Labels,
     /// One value for each of the profile's sample types; what the sample stands for, after unsampling.
     pub values: Values,
+}
+
+/// The attributes of a sample. Samples with the same ones can share them: a million of them have few sets, and a copy is as large as a pointer.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Labels(Option<Arc<Vec<Label>>>);
+
+impl Labels {
+    /// None.
+    pub const fn new() -> Self {
+        Self(None)
+    }
+
+    /// Changes them; of those that are shared a copy.
+    pub fn change(&mut self, change: impl FnOnce(&mut Vec<Label>)) {
+        let mut labels = self.0.take().map_or_else(Vec::new, Arc::unwrap_or_clone);
+        change(&mut labels);
+        *self = labels.into();
+    }
+}
+
+impl From<Vec<Label>> for Labels {
+    fn from(labels: Vec<Label>) -> Self {
+        // No labels are one value, so that what is equal compares so.
+        Self((!labels.is_empty()).then(|| Arc::new(labels)))
+    }
+}
+
+impl FromIterator<Label> for Labels {
+    fn from_iter<I: IntoIterator<Item = Label>>(labels: I) -> Self {
+        labels.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+impl Deref for Labels {
+    type Target = [Label];
+
+    fn deref(&self) -> &[Label] {
+        self.0.as_deref().map_or(&[], |labels| labels)
+    }
+}
+
+impl<'a> IntoIterator for &'a Labels {
+    type Item = &'a Label;
+    type IntoIter = std::slice::Iter<'a, Label>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 /// An attribute of a sample.

@@ -29,13 +29,13 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, Sample, SampleType};
+    use crate::{Frame, Labels, Sample, SampleType};
 
     fn profile(values: &[i64]) -> Profile {
         let mut profile = Profile::new(vec![SampleType::new("cpu", "nanoseconds")]);
         for value in values {
             let stack = profile.stacks.intern([Frame::named("f")]);
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: crate::values![*value] });
+            profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: crate::values![*value] });
         }
         profile
     }

@@ -16,7 +16,7 @@ impl Profile {
         for sample in &mut self.samples {
             sample.stack = stacks[sample.stack.index()];
             sample.thread = sample.thread.map(|id| ThreadId(threads[id.index()]));
-            sample.labels.sort_unstable();
+            sample.labels.change(|labels| labels.sort_unstable());
         }
         for event in &mut self.events {
             event.stack = stacks[event.stack.index()];
@@ -130,7 +130,7 @@ mod tests {
             let thread = profile.threads.iter().position(|t| t.tid == n as u32 % 4).map(|t| ThreadId(t as u32));
             let mut labels = vec![Label::number("n", n as i64), Label::text("state", "on-cpu")];
             labels.rotate_left(turn % 2);
-            profile.samples.push(Sample { stack, thread, labels, values: crate::values![n as i64] });
+            profile.samples.push(Sample { stack, thread, labels: labels.into(), values: crate::values![n as i64] });
             profile.events.push(Event { unix_ns: n as i64 / 7, thread: thread.unwrap(), stack, weight: n as i64 });
         }
         profile

@@ -72,13 +72,13 @@ pub(crate) fn is_allocation_function(frame: &Frame) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Sample, SampleType};
+    use crate::{Labels, Sample, SampleType};
 
     fn profile(stacks: &[(&[&'static str], i64)]) -> Profile {
         let mut profile = Profile::new(vec![SampleType::new("alloc_space", "bytes")]);
         for (frames, value) in stacks {
             let stack = profile.stacks.intern(frames.iter().map(|name| Frame::named(name)));
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: crate::values![*value] });
+            profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: crate::values![*value] });
         }
         profile
     }

@@ -2,7 +2,7 @@
 
 use profile_recorder_profile::difference::{Comparison, Counts, Side, Status};
 use profile_recorder_profile::{
-    AddressKind, Frame, Mapping, MappingId, Profile, Sample, SampleType, Svma, SymbolFrame, Symbols,
+    AddressKind, Frame, Labels, Mapping, MappingId, Profile, Sample, SampleType, Svma, SymbolFrame, Symbols,
 };
 
 /// A build: each stack with lines (root first), the allocation function's frame on top of it, and its objects and bytes.
@@ -36,7 +36,7 @@ impl Build {
         }
         frames.push(Frame::named("malloc"));
         let stack = self.profile.stacks.intern(frames);
-        self.profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values.into() });
+        self.profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values.into() });
         self
     }
 

@@ -7,7 +7,9 @@ mod built;
 use built::Store;
 use layout::{CHUNK, Module, RecordId};
 use profile_recorder_profile::decode::{self, DecodeErrorKind, Limits};
-use profile_recorder_profile::{Frame, Options, Profile, Sample, SampleType, Symbols, encode, values};
+use profile_recorder_profile::{
+    Frame, LabelValue, Labels, Options, Profile, Sample, SampleType, Symbols, encode, values,
+};
 use std::mem::offset_of;
 
 /// A field of a protocol buffer that holds bytes, a message or packed numbers.
@@ -104,10 +106,23 @@ fn a_long_text_that_a_thousand_mappings_name_is_too_large() {
 }
 
 #[test]
-fn a_long_text_that_a_thousand_labels_hold_is_too_large() {
+fn a_long_text_that_a_thousand_sets_of_labels_hold_is_too_large() {
     let label = field(3, &[number(1, 2), number(2, 1)].concat());
-    let sample = field(SAMPLE, &[field(2, &[1]), label].concat());
-    assert_too_large(&[pprof(), sample.repeat(1000)].concat());
+    let sample = |labels: &[u8]| field(SAMPLE, &[&field(2, &[1])[..], &label, labels].concat());
+    let different = (0..1000).flat_map(|i| {
+        let numbers = [i % 100, i / 100].map(|i| field(3, &[number(1, 2), number(3, i as u8)].concat()));
+        sample(&numbers.concat())
+    });
+    assert_too_large(&pprof().into_iter().chain(different).collect::<Vec<u8>>());
+    // Samples share a set.
+    let (profile, _) =
+        decode::pprof::decode(&[pprof(), sample(&[]).repeat(1000)].concat(), Limits { bytes: 100_000 }).unwrap();
+    assert_eq!(profile.samples.len(), 1000);
+    let text = |at: usize| match &profile.samples[at].labels[0].value {
+        LabelValue::Text(text) => text.as_str(),
+        LabelValue::Number { .. } => panic!("a number"),
+    };
+    assert!(text(999).len() == LONG && std::ptr::eq(text(0), text(999)));
 }
 
 #[test]
@@ -142,7 +157,7 @@ fn a_name_that_begins_with_a_control_character_and_a_hash_is_no_comment() {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
     for name in ["\0# not a comment", "\u{1}", "ends in one\n"] {
         let stack = profile.stacks.intern([Frame::named(name)]);
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![7] });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![7] });
     }
     let mut written = Vec::new();
     encode::collapsed::encode(&profile, &Symbols::new(), &Options::default(), &mut written).unwrap();
@@ -154,7 +169,7 @@ fn counts_that_cancel_each_other_out_are_not_written_one_by_one() {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
     for (name, value) in [("more", i64::MAX), ("less", -i64::MAX)] {
         let stack = profile.stacks.intern([Frame::named(name)]);
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![value] });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![value] });
     }
     let mut written = Vec::new();
     encode::perf::encode(&profile, &Symbols::new(), &Options::default(), &mut written).unwrap();

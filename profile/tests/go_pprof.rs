@@ -5,7 +5,7 @@ mod support;
 use profile_recorder_profile::decode::{self, Limits};
 use profile_recorder_profile::top::{self, Leaf};
 use profile_recorder_profile::{
-    AddressKind, Frame, Mapping, MappingId, Options, Profile, Sample, SampleType, Svma, Symbols, encode, values,
+    AddressKind, Frame, Labels, Mapping, MappingId, Options, Profile, Sample, SampleType, Svma, Symbols, encode, values,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -207,7 +207,7 @@ fn go_can_symbolize_our_addresses_with_the_file() {
         frame(svma("main") + 5, AddressKind::ReturnAddress),
         frame(svma("hot_function"), AddressKind::Instruction),
     ]);
-    profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![1] });
+    profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![1] });
     let text = run(&pprof, "symbolized", &(profile, Symbols::new()), &["-symbolize=local", "-raw"]);
     assert!(text.contains("hot_function") && text.contains("named.c:1"), "{text}");
     assert!(text.contains("main") && text.contains("named.c:2"), "{text}");

@@ -6,7 +6,7 @@ use inferno::collapse::Collapse;
 use profile_recorder_profile::decode::{self, DecodeErrorKind, Limits};
 use profile_recorder_profile::top::{self, Leaf};
 use profile_recorder_profile::{
-    Format, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
+    Format, Frame, Labels, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
 };
 use std::borrow::Cow;
 use support::{ODD, encoded};
@@ -23,7 +23,7 @@ fn profile_of(stacks: impl IntoIterator<Item = (Vec<String>, i64)>) -> (Profile,
         });
         let stack = profile.stacks.intern(names.into_iter().map(|name| Frame::Named(Cow::Owned(name))));
         let thread = Some(ThreadId(profile.threads.len() as u32 - 1));
-        profile.samples.push(Sample { stack, thread, labels: vec![], values: values![1, value] });
+        profile.samples.push(Sample { stack, thread, labels: Labels::new(), values: values![1, value] });
     }
     profile.comments = ODD.map(str::to_owned).to_vec();
     (profile, Symbols::new())
@@ -252,7 +252,7 @@ fn pprof_files_keep_everything_that_pprof_can_hold() {
         assert_eq!(decoded.0.sample_types, of.0.sample_types);
         assert_eq!(decoded.0.default_sample_type, of.0.default_sample_type);
         assert_eq!((decoded.0.period, &decoded.0.period_type), (of.0.period, &of.0.period_type));
-        let labels = |p: &Profile| p.samples.iter().map(|s| s.labels.clone()).collect::<Vec<Vec<Label>>>();
+        let labels = |p: &Profile| p.samples.iter().map(|s| s.labels.to_vec()).collect::<Vec<_>>();
         assert_eq!(labels(&decoded.0), labels(&of.0));
         for column in 0..of.0.sample_types.len() {
             let top = |of: &(Profile, Symbols)| {

@@ -7,7 +7,7 @@ use inferno::collapse::perf::{Folder, Options as FolderOptions};
 use profile_recorder_profile::decode::{self, Limits};
 use profile_recorder_profile::top::{self, Leaf};
 use profile_recorder_profile::{
-    Frame, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
+    Frame, Labels, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
 };
 use support::encoded;
 
@@ -79,7 +79,7 @@ fn no_thread_name_misleads_the_reader() {
         let mut profile = Profile::new(vec![SampleType::new("cpu", "nanoseconds")]);
         profile.threads = vec![Thread { pid: 1, tid: 2, name: name.into(), ..Thread::default() }];
         let stack = profile.stacks.intern([Frame::named("main")]);
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: vec![], values: values![5] });
+        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: Labels::new(), values: values![5] });
         let read = collapsed(&(profile, Symbols::new()), 0);
         assert_eq!(read.total(0), 5, "{name}");
         assert_eq!(read.stacks.frame(read.samples[0].stack), Some(&Frame::named("main")), "{name}");

@@ -191,7 +191,7 @@ fn time_decodes_by_mode_with_states_as_labels_and_samples_in_order() {
 
     assert_eq!(wall.sample_types[1].kind, "wall");
     let samples: Vec<_> =
-        wall.samples.iter().map(|s| (stack(&wall, s).join(" "), s.labels.clone(), s.values[1])).collect();
+        wall.samples.iter().map(|s| (stack(&wall, s).join(" "), s.labels.to_vec(), s.values[1])).collect();
     let labels = [
         vec![Label::text("state", "off-cpu"), Label::text("syscall", "4294967295")],
         vec![Label::text("state", "on-cpu")],
@@ -227,11 +227,11 @@ fn labelled() -> Store {
 fn label_sets_become_labels_of_the_samples_below_them() {
     let decoded = store::decode(&labelled().bytes).unwrap();
     let (allocs, wall) = (decoded.allocs.unwrap(), decoded.wall.unwrap());
-    let samples: Vec<_> = allocs.samples.iter().map(|s| (s.labels.clone(), s.values[0])).collect();
+    let samples: Vec<_> = allocs.samples.iter().map(|s| (s.labels.to_vec(), s.values[0])).collect();
     let request = |value| Label::text("request", value);
     let sets = [vec![request("1")], vec![request("2"), Label::text("user", "eve")], vec![]];
     assert_eq!(samples, [(sets[0].clone(), 2), (sets[1].clone(), 3), (sets[2].clone(), 1)]);
-    assert_eq!(wall.samples[0].labels, [request("1"), Label::text("state", "off-cpu")]);
+    assert_eq!(*wall.samples[0].labels, [request("1"), Label::text("state", "off-cpu")]);
     for profile in [allocs, wall] {
         let comments =
             ["app (pid 77): lost: 9 labels (too many labels)", "app (pid 77): 1 stacks in its store could not be read"];

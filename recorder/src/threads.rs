@@ -57,7 +57,7 @@ mod tests {
             wall.samples.push(Sample {
                 stack,
                 thread: Some(ThreadId(thread)),
-                labels: Vec::new(),
+                labels: profile::Labels::new(),
                 values: profile::values![1, nanos],
             });
             stack

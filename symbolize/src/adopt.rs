@@ -118,7 +118,12 @@ mod tests {
         let mut symbols = Symbols::new();
         for (id, name) in [(1, "nine"), (2, "five"), (0, "one")] {
             let stack = profile.stacks.intern([frame(id, 7)]);
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: profile::values![1] });
+            profile.samples.push(Sample {
+                stack,
+                thread: None,
+                labels: profile::Labels::new(),
+                values: profile::values![1],
+            });
             symbols.insert(frame(id, 7).address().unwrap(), vec![SymbolFrame::named(name)]);
         }
         let (profile, symbols) = adopt(profile, symbols, &Options::default());

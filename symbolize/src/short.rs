@@ -377,7 +377,12 @@ mod tests {
         frames.push(Frame::named("malloc"));
         for (length, value) in [(8, 5), (4, 3), (1, 2)] {
             let stack = profile.stacks.intern(frames[..length].iter().cloned());
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: profile::values![value] });
+            profile.samples.push(Sample {
+                stack,
+                thread: None,
+                labels: profile::Labels::new(),
+                values: profile::values![value],
+            });
         }
         let (short, symbols) = super::short(&profile, &symbols);
         assert_eq!(short.total(0), 10);

@@ -29,7 +29,7 @@ fn beyond_the_limit_the_labels_around_stay_and_the_loss_is_told() {
     });
     let profile = profile();
     let of = |labels: &[profile::Label]| -> i64 {
-        profile.samples.iter().filter(|sample| sample.labels == labels).map(|sample| sample.values[0]).sum()
+        profile.samples.iter().filter(|sample| *sample.labels == *labels).map(|sample| sample.values[0]).sum()
     };
     let (id, route) = (profile::Label::text("id", "65000"), profile::Label::text("route", "/orders"));
     assert_eq!(of(&[id, route.clone()]), 3);

@@ -253,7 +253,7 @@ mod tests {
         let stack = profile.stacks.intern([Frame::named("main"), frame.clone()]);
         for (route, values) in [("/a", profile::values![1, 10]), ("/b", profile::values![0, 5])] {
             let labels = vec![Label::text("route", route)];
-            profile.samples.push(profile::Sample { stack, thread: None, labels, values });
+            profile.samples.push(profile::Sample { stack, thread: None, labels: labels.into(), values });
         }
         let mut symbols = Symbols::new();
         symbols.insert(frame.address().unwrap(), vec![SymbolFrame::named("leaf")]);

@@ -93,7 +93,7 @@ pub(super) fn reduced(profile: &Profile, most: usize, threads: bool) -> Profile 
     }
     let frame = profile.stacks.frame_id(Frame::Named(Cow::Borrowed(TOO_MANY)));
     let stack = profile.stacks.push(Stacks::ROOT, frame);
-    profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values });
+    profile.samples.push(Sample { stack, thread: None, labels: profile::Labels::new(), values });
     profile.comments.push(format!("{} samples of the smallest values are one: {TOO_MANY}", small.len()));
     // What only they referred to.
     profile.aggregate(threads, |_| true);
@@ -114,7 +114,12 @@ mod tests {
             let stack = profile.stacks.intern([Frame::named("main"), Frame::Named(format!("f{}", number / 2).into())]);
             let labels = vec![Label::text("syscall", format!("call {number}")), Label::text("route", "/")];
             let thread = Some(ThreadId(number as u32 % 2));
-            profile.samples.push(Sample { stack, thread, labels, values: profile::values![1, 10 * number] });
+            profile.samples.push(Sample {
+                stack,
+                thread,
+                labels: labels.into(),
+                values: profile::values![1, 10 * number],
+            });
         }
         let all = reduced(&profile, 50, false);
         assert_eq!((all.samples.len(), all.total(0), all.total(1)), (50, 100, 49_500));

@@ -91,7 +91,7 @@ mod tests {
         profile.samples.push(Sample {
             stack,
             thread: Some(ThreadId(0)),
-            labels: Vec::new(),
+            labels: profile::Labels::new(),
             values: profile::values![calls],
         });
         Decoded { pid, allocs: Some(profile), ..Decoded::default() }

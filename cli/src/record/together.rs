@@ -75,7 +75,12 @@ mod tests {
         let frame = Frame::Address { mapping: Some(MappingId(1)), svma: Svma(16), kind: AddressKind::Instruction };
         let stack = profile.stacks.intern([frame.clone()]);
         profile.events.push(Event { unix_ns: 1, thread: ThreadId(0), stack, weight: 9 });
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels: vec![], values: values.into() });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(0)),
+            labels: profile::Labels::new(),
+            values: values.into(),
+        });
         profile.period_type = Some(types[0].clone());
         let mut symbols = Symbols::new();
         symbols.insert(frame.address().unwrap(), vec![SymbolFrame::named(module)]);

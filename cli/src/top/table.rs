@@ -200,7 +200,12 @@ pub(super) mod tests {
         profile.threads.push(profile::Thread { pid: 7, process: "/bin/app".into(), ..profile::Thread::default() });
         for (frames, value) in stacks {
             let stack = profile.stacks.intern(frames.iter().map(|name| profile::Frame::named(name)));
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: profile::values![1, *value] });
+            profile.samples.push(Sample {
+                stack,
+                thread: None,
+                labels: profile::Labels::new(),
+                values: profile::values![1, *value],
+            });
         }
         profile.duration_ns = if mode.is_time() { 2_000_000_000 } else { 0 };
         Snapshot { question: question(mode), profile, symbols: Symbols::new(), taken }

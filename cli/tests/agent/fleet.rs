@@ -80,7 +80,7 @@ pub(crate) fn profile() -> (Profile, Symbols) {
         profile.samples.push(Sample {
             stack,
             thread: Some(ThreadId(thread)),
-            labels,
+            labels: labels.into(),
             values: profile::values![count, count * 100_000_000],
         });
     }

@@ -5,7 +5,7 @@
 
 use super::{DecodeError, Limits};
 use crate::encode::col::APP_ID;
-use crate::{Frame, Label, Profile, Sample, SampleType, Stacks, Thread, ThreadId};
+use crate::{Frame, Label, Labels, Profile, Sample, SampleType, Stacks, Thread, ThreadId};
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
@@ -73,6 +73,7 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<Profile, DecodeError> {
             let frame = profile.stacks.frame_id(Frame::Named(Cow::Owned(name.to_owned())));
             stack = profile.stacks.push(stack, frame);
         }
+        let labels = Labels::from(labels);
         let samples_so_far = profile.samples.len();
         let index = *samples.entry((stack, thread, labels.clone())).or_insert(samples_so_far);
         match profile.samples.get_mut(index) {

@@ -1,7 +1,7 @@
 //! Collapsed stacks, a line for each: `main;parse;malloc 12`.
 
 use super::{DecodeError, Limits};
-use crate::{Frame, Profile, Sample, SampleType, StackId, Stacks};
+use crate::{Frame, Labels, Profile, Sample, SampleType, StackId, Stacks};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ pub fn decode(bytes: &[u8], sample_type: SampleType, limits: Limits) -> Result<P
         let index = *by_stack.entry(stack).or_insert(samples.len());
         match samples.get_mut(index) {
             Some(sample) => sample.values[0] = sample.values[0].saturating_add(value),
-            None => samples.push(Sample { stack, thread: None, labels: Vec::new(), values: crate::values![value] }),
+            None => samples.push(Sample { stack, thread: None, labels: Labels::new(), values: crate::values![value] }),
         }
     }
     Ok(profile)

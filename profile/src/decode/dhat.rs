@@ -4,7 +4,7 @@
 //! of another kind of events has the one pair. Frames are named by the text that the file has for them, without its address.
 
 use super::{DecodeError, Limits};
-use crate::{AddressKind, Frame, Profile, Sample, SampleType, Stacks, Svma, SymbolFrame, Symbols};
+use crate::{AddressKind, Frame, Labels, Profile, Sample, SampleType, Stacks, Svma, SymbolFrame, Symbols};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -66,7 +66,7 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), Decode
         if file.bklt {
             values.extend([point.ebk, point.eb]);
         }
-        profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values });
     }
     Ok((profile, symbols))
 }

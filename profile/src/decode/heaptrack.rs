@@ -10,8 +10,8 @@
 
 use super::{DecodeError, Limits};
 use crate::{
-    AddressKind, Frame, FrameId, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks, Svma, SymbolFrame,
-    Symbols,
+    AddressKind, Frame, FrameId, Labels, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks, Svma,
+    SymbolFrame, Symbols,
 };
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -254,7 +254,7 @@ impl Reader {
         let stack = at(&self.traces, trace, "stack")?.copied().unwrap_or(Stacks::ROOT);
         let samples = &mut self.profile.samples;
         let sample = *self.samples.entry(stack).or_insert_with(|| {
-            samples.push(Sample { stack, thread: None, labels: Vec::new(), values: crate::values![0; COLUMNS] });
+            samples.push(Sample { stack, thread: None, labels: Labels::new(), values: crate::values![0; COLUMNS] });
             samples.len() - 1
         });
         self.kinds.push(Kind { size, sample });

@@ -15,8 +15,8 @@
 
 use super::{DecodeError, Limits};
 use crate::{
-    AddressKind, Event, Frame, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks, Svma, SymbolFrame,
-    Symbols, Thread, ThreadId,
+    AddressKind, Event, Frame, Labels, Mapping, MappingId, Profile, Sample, SampleType, StackId, Stacks, Svma,
+    SymbolFrame, Symbols, Thread, ThreadId,
 };
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -264,7 +264,7 @@ impl Reader {
                 *value = sum;
             }
             values.iter_mut().take(1).for_each(|value| *value = entries);
-            self.profile.samples.push(Sample { stack, thread: Some(thread), labels: Vec::new(), values });
+            self.profile.samples.push(Sample { stack, thread: Some(thread), labels: Labels::new(), values });
         }
         // Events weigh in the last column, so there can be one alone.
         if types.len() > 2 {

@@ -13,8 +13,8 @@ use super::{DecodeError, Limits};
 use crate::proto;
 use crate::stacks::Lists;
 use crate::{
-    AddressKind, Frame, FrameId, Label, LabelValue, Mapping, MappingId, Profile, SampleType, SymbolFrame, Symbols,
-    Thread, ThreadId,
+    AddressKind, Frame, FrameId, Label, LabelValue, Labels, Mapping, MappingId, Profile, SampleType, SymbolFrame,
+    Symbols, Thread, ThreadId,
 };
 use prost::Message;
 use rustc_hash::FxHashMap;
@@ -82,19 +82,6 @@ struct ThreadLabels {
     process: u64,
     tid: u32,
     pid: u32,
-}
-
-/// What the labels of a sample say: the thread, the others, and how many bytes these have.
-#[derive(Default)]
-struct Labels {
-    thread: Option<ThreadId>,
-    others: Vec<Label>,
-    bytes: usize,
-}
-
-fn take_on(left: &Cell<usize>, bytes: usize, limits: Limits) -> Result<(), DecodeError> {
-    left.set(left.get().checked_sub(bytes).ok_or_else(|| DecodeError::too_large(limits))?);
-    Ok(())
 }
 
 struct Decoder<'a> {
@@ -167,7 +154,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn take_on(&self, bytes: usize) -> Result<(), DecodeError> {
-        take_on(&self.left, bytes, self.limits)
+        self.left.set(self.left.get().checked_sub(bytes).ok_or_else(|| DecodeError::too_large(self.limits))?);
+        Ok(())
     }
 
     fn value_type(&self, of: proto::ValueType) -> Result<SampleType, DecodeError> {
@@ -302,32 +290,27 @@ impl<'a> Decoder<'a> {
             }
             sample.stack = stacks[sample.stack.index()];
             if let Some(number) = sample.thread {
-                let Labels { thread, others, bytes } = &labels[number.index()];
+                let (thread, others) = &labels[number.index()];
                 sample.thread = *thread;
-                if !others.is_empty() {
-                    // Each sample has a copy.
-                    take_on(&self.left, *bytes, self.limits)?;
-                    sample.labels.clone_from(others);
-                }
+                sample.labels.clone_from(others);
             }
         }
         Ok((self.profile, self.symbols))
     }
 
-    /// What the labels of a sample say.
-    fn labels(&mut self, mut fields: &[u8]) -> Result<Labels, DecodeError> {
-        let (mut labels, mut thread) = (Labels::default(), ThreadLabels::default());
+    /// What the labels of a sample say: the thread, and the others.
+    fn labels(&mut self, mut fields: &[u8]) -> Result<(Option<ThreadId>, Labels), DecodeError> {
+        let (mut others, mut thread) = (Vec::new(), ThreadLabels::default());
         while !fields.is_empty() {
             if let (_, Field::Bytes(label)) = field(&mut fields).map_err(not_proto)? {
-                self.label(label, &mut labels, &mut thread)?;
+                self.label(label, &mut others, &mut thread)?;
             }
         }
-        labels.thread = self.thread(thread)?;
-        Ok(labels)
+        Ok((self.thread(thread)?, others.into()))
     }
 
     /// Takes a label as a part of the thread's, or among the others.
-    fn label(&self, label: &[u8], labels: &mut Labels, thread: &mut ThreadLabels) -> Result<(), DecodeError> {
+    fn label(&self, label: &[u8], others: &mut Vec<Label>, thread: &mut ThreadLabels) -> Result<(), DecodeError> {
         let [mut key, mut text, mut number, mut unit] = [0; 4];
         numbers(label, [(1, &mut key), (2, &mut text), (3, &mut number), (4, &mut unit)], |_, _| Ok(false))?;
         let key_of = usize::try_from(key).ok().and_then(|key| self.keys.get(key)).copied();
@@ -340,8 +323,7 @@ impl<'a> Decoder<'a> {
             (Some(Key::Bytes), _) if !is_text && self.is_memory => {}
             _ => {
                 let texts = (self.text(key)?, self.text(text)?, self.text(unit)?);
-                labels.bytes += texts.0.len() + texts.1.len() + texts.2.len();
-                labels.others.push(other_label(texts, number as i64));
+                others.push(other_label(texts, number as i64));
             }
         }
         // Also of labels that are not kept.

@@ -217,7 +217,7 @@ impl Reader {
             labels.push(Label { key, value });
         }
         let values: Parsed<Values> = self.profile.sample_types.iter().map(|_| fields.signed()).collect();
-        self.profile.samples.push(Sample { stack, thread, labels, values: values? });
+        self.profile.samples.push(Sample { stack, thread, labels: labels.into(), values: values? });
         Ok(())
     }
 

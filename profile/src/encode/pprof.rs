@@ -222,10 +222,9 @@ impl<'a> Encoder<'a> {
     /// Samples of one stack next to each other.
     fn samples(&mut self, out: &mut Gzip<&mut dyn Write>) -> io::Result<()> {
         let bodies = self.bodies();
-        // Head and body of a message, and of the one before; that one's head and locations, where it began, and where these ended.
-        let (mut head, mut body) = (Vec::new(), Vec::new());
-        let (mut last_head, mut last_body) = (Vec::new(), Vec::new());
-        let mut message = Vec::new();
+        // The body of a message, and of the one before; that one's length, its head and locations, where it began, and where these ended.
+        let (mut body, mut last_body) = (Vec::new(), Vec::new());
+        let (mut last_length, mut message) = (0, Vec::new());
         let (mut at, mut locations_end) = (0, 0);
         let mut locations = Vec::new();
         for (stack, id) in bodies.stacks.ids().enumerate() {
@@ -238,16 +237,15 @@ impl<'a> Encoder<'a> {
                 packed(VALUE, values, &mut body);
                 let has_mean = self.mean_size(values, &mut body);
                 let (own_labels, labels_before) = self.labels.get(labels, has_mean);
-                head.clear();
-                encode_key(SAMPLE, WireType::LengthDelimited, &mut head);
-                varint((locations.len() + body.len() + own_labels.len()) as u64, &mut head);
+                let length = locations.len() + body.len() + own_labels.len();
                 let next_at = out.position();
-                let is_alike = shared == locations.len() && head == last_head;
+                let is_alike = shared == locations.len() && length == last_length;
                 if is_alike {
                     out.again(&message, at)?;
                 } else {
                     message.clear();
-                    message.extend_from_slice(&head);
+                    encode_key(SAMPLE, WireType::LengthDelimited, &mut message);
+                    varint(length as u64, &mut message);
                     message.extend_from_slice(&locations);
                     let (own, others) = message.split_at(message.len() - shared);
                     out.write(own)?;
@@ -266,8 +264,7 @@ impl<'a> Encoder<'a> {
                 }?;
                 self.labels.are_at(labels, labels_at, has_mean);
                 std::mem::swap(&mut body, &mut last_body);
-                std::mem::swap(&mut head, &mut last_head);
-                shared = locations.len();
+                (shared, last_length) = (locations.len(), length);
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ pub fn keep_blocked(profile: &mut Profile) {
     let blocked = Label::text("state", "off-cpu");
     profile.samples.retain_mut(|sample| {
         let is_blocked = sample.labels.contains(&blocked);
-        sample.labels.retain(|label| *label != blocked);
+        sample.labels.change(|labels| labels.retain(|label| *label != blocked));
         is_blocked
     });
     // A single sample knows its stack and not its state; a stack that ends in a system call is that of a thread that waits there.
@@ -33,14 +33,19 @@ mod tests {
         let mut add = |name: &'static str, state, nanos| {
             let stack = profile.stacks.intern([Frame::named("main"), Frame::named(name)]);
             let labels = vec![Label::text("state", state), Label::text("syscall", "poll")];
-            profile.samples.push(Sample { stack, thread: None, labels, values: crate::values![1, nanos] });
+            profile.samples.push(Sample {
+                stack,
+                thread: None,
+                labels: labels.into(),
+                values: crate::values![1, nanos],
+            });
         };
         add("poll", "off-cpu", 50);
         add("work", "on-cpu", 70);
         add("work", "runnable", 20);
         keep_blocked(&mut profile);
         assert_eq!((profile.samples.len(), profile.total(1)), (1, 50));
-        assert_eq!(profile.samples[0].labels, [Label::text("syscall", "poll")]);
+        assert_eq!(*profile.samples[0].labels, [Label::text("syscall", "poll")]);
         assert_eq!(profile.sample_types[1], SampleType::new("off_cpu", "nanoseconds"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::nodes::{Modules, Nodes};
 use super::{StoreError, saturate, text_of};
-use crate::{Profile, Sample, SampleType};
+use crate::{Labels, Profile, Sample, SampleType};
 use layout::{NodeFields, RecordId, Root, View};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,7 @@ pub fn chosen(bytes: &[u8], values: &[(RecordId, [u64; 2])]) -> Result<Profile, 
         let Some(values) = wanted.get(&node.values).filter(|_| node.values != 0) else { continue };
         let Some(place) = nodes.place(id).filter(|place| place.root == Root::Allocs) else { continue };
         let values = values.iter().map(|value| saturate(*value)).collect();
-        profile.samples.push(Sample { stack: place.stack, thread: None, labels: Vec::new(), values });
+        profile.samples.push(Sample { stack: place.stack, thread: None, labels: Labels::new(), values });
     }
     profile.stacks = std::mem::take(&mut nodes.stacks[Root::Allocs as usize]);
     profile.mappings = modules.mappings;

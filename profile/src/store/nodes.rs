@@ -1,11 +1,10 @@
 //! Nodes of the store's call trees, each brought to its stack in the profile of its tree.
 
 use super::syscalls;
-use crate::{AddressKind, Frame, FrameId, Label, Mapping, MappingId, StackId, Stacks, Svma};
+use crate::{AddressKind, Frame, FrameId, Label, Labels, Mapping, MappingId, StackId, Stacks, Svma};
 use layout::{ModuleFields, ModuleIndex, NodeFields, Pseudo, RecordId, Root, State, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
-use std::rc::Rc;
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +125,7 @@ pub(super) struct Nodes<'a> {
     /// The frames of each tree's profile, by those of the store.
     frames: [FxHashMap<layout::Frame, FrameId>; 4],
     /// The labels of places that have the same ones.
-    labels: FxHashMap<OfPlace, Option<Rc<[Label]>>>,
+    labels: FxHashMap<OfPlace, Option<Labels>>,
 }
 
 /// What the labels of a place follow from: its label set, its state and its system call.
@@ -216,7 +215,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// The labels of a place in a fixed order. `None` if its label set cannot be read.
-    pub(super) fn labels(&mut self, place: Place) -> Option<Rc<[Label]>> {
+    pub(super) fn labels(&mut self, place: Place) -> Option<Labels> {
         let view = self.view;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let read = || {

@@ -2,19 +2,18 @@
 
 use super::nodes::{Modules, Nodes, Place, lost_frame};
 use super::{Decoded, saturate, text_of, unsampled};
-use crate::{Event, Label, Profile, Sample, SampleType, StackId, Stacks, Thread, ThreadId, Values};
+use crate::{Event, Labels, Profile, Sample, SampleType, StackId, Stacks, Thread, ThreadId, Values};
 use layout::{
     AllocValuesFields, HeaderFields, Lost, NodeFields, OBJECTS_FRACTION_BITS, RecordId, Root, ThreadFields,
     TimeSampleFields, TimeValuesFields, View, modes,
 };
 use rustc_hash::FxHashMap;
-use std::rc::Rc;
 
 /// Columns of a store's values before they are what a profile shows: object counts still have fractions.
 type Raw = [u64; 5];
 
 /// Samples with equal keys are one.
-type Key = (StackId, Option<ThreadId>, Rc<[Label]>);
+type Key = (StackId, Option<ThreadId>, Labels);
 
 /// Adds the profiles that the store holds.
 pub(super) fn add(view: &View<'_>, header: &HeaderFields, decoded: &mut Decoded) {
@@ -159,7 +158,7 @@ impl Building<'_> {
             let stack = self.nodes.stacks[root as usize].intern([lost_frame(loss.reason)]);
             let count =
                 if root == Root::Allocs { loss.events.saturating_mul(1 << OBJECTS_FRACTION_BITS) } else { loss.events };
-            self.trees[root as usize].add((stack, None, Rc::from([])), [count, loss.weight, 0, 0, 0]);
+            self.trees[root as usize].add((stack, None, Labels::new()), [count, loss.weight, 0, 0, 0]);
         }
     }
 
@@ -171,7 +170,7 @@ impl Building<'_> {
         let stack = self.nodes.stacks[Root::Cpu as usize].intern([unsampled::frame()]);
         let view = self.view;
         for (id, _, thread) in view.records::<ThreadFields>().filter(|(_, _, thread)| thread.unsampled_cpu_ns != 0) {
-            let key = (stack, self.thread(id, 0), Rc::from([]));
+            let key = (stack, self.thread(id, 0), Labels::new());
             self.trees[Root::Cpu as usize].add(key, [0, thread.unsampled_cpu_ns, 0, 0, 0]);
         }
         let spent = header.last_cpu_ns.saturating_sub(header.start_cpu_ns);
@@ -179,7 +178,7 @@ impl Building<'_> {
         let sampled = tree.order.iter().fold(0_u64, |sum, (_, [_, nanos, ..])| sum.saturating_add(*nanos));
         let left = spent.saturating_sub(sampled);
         if left != 0 {
-            tree.add((stack, None, Rc::from([])), [0, left, 0, 0, 0]);
+            tree.add((stack, None, Labels::new()), [0, left, 0, 0, 0]);
         }
     }
 
@@ -220,7 +219,7 @@ impl Building<'_> {
                 raw[..2].iter().map(|v| saturate(*v)).collect()
             };
             let (stack, thread, labels) = key;
-            values.iter().any(|v| *v != 0).then(|| Sample { stack, thread, labels: labels.to_vec(), values })
+            values.iter().any(|v| *v != 0).then(|| Sample { stack, thread, labels, values })
         });
         Profile {
             sample_types: types.to_vec(),

@@ -28,7 +28,7 @@ pub fn rate_reached(profile: &Profile) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, Sample, SampleType};
+    use crate::{Frame, Labels, Sample, SampleType};
 
     #[test]
     fn a_rate_that_was_not_reached_is_told_and_what_has_no_sample_does_not_count() {
@@ -39,7 +39,7 @@ mod tests {
             profile.samples.push(Sample {
                 stack,
                 thread: None,
-                labels: Vec::new(),
+                labels: Labels::new(),
                 values: crate::values![ticks, nanos],
             });
             rate_reached(&profile)

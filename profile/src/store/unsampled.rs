@@ -1,7 +1,7 @@
 //! CPU time that no sample explains: of processes and threads that ended before their first tick, of threads that block the signal, of moments after the last tick.
 
 use super::{Decoded, saturate};
-use crate::{Frame, Profile, Sample};
+use crate::{Frame, Labels, Profile, Sample};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ fn add(profile: &mut Profile, nanos: u64) {
     if let Some(value) = values.get_mut(column) {
         *value = saturate(nanos);
     }
-    profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values });
+    profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values });
 }
 
 #[cfg(test)]
@@ -58,7 +58,12 @@ mod tests {
         let mut window = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);
         let of = |window: &mut Profile, frame: Frame, nanos: i64| {
             let stack = window.stacks.intern([frame]);
-            window.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: crate::values![0, nanos] });
+            window.samples.push(Sample {
+                stack,
+                thread: None,
+                labels: Labels::new(),
+                values: crate::values![0, nanos],
+            });
         };
         of(&mut window, Frame::named("works"), 10);
         of(&mut window, frame(), -1);

@@ -4,7 +4,7 @@ use crate::readers::installed;
 use crate::support::{self, encoded};
 use profile_recorder_profile::top::{self, Leaf};
 use profile_recorder_profile::{
-    Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
+    Frame, Label, Labels, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -170,20 +170,20 @@ fn states_are_categories_and_odd_contents_are_loaded() {
         profile.samples.push(Sample {
             stack,
             thread: Some(ThreadId(i as u32 % 2)),
-            labels,
+            labels: labels.into(),
             values: values![1 << (10 * i), 1_000_000],
         });
     }
     profile.samples.push(Sample {
         stack: profile.samples[0].stack,
         thread: None,
-        labels: vec![],
+        labels: Labels::new(),
         values: values![i64::MAX, 5],
     });
     profile.samples.push(Sample {
         stack: profile.samples[1].stack,
         thread: None,
-        labels: vec![],
+        labels: Labels::new(),
         values: values![-3, -5],
     });
     let of = (profile, Symbols::new());

@@ -2,7 +2,7 @@
 
 use crate::support::{self, ODD, encoded};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Frame, Growth, Options, Profile, Sample, SampleType, Symbols, encode, values};
+use profile_recorder_profile::{Frame, Growth, Labels, Options, Profile, Sample, SampleType, Symbols, encode, values};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -150,7 +150,7 @@ fn profile_of(stacks: &[(Vec<String>, i64)]) -> (Profile, Symbols) {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
     for (names, value) in stacks {
         let stack = profile.stacks.intern(names.iter().map(|name| Frame::Named(name.clone().into())));
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![*value] });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![*value] });
     }
     (profile, Symbols::new())
 }

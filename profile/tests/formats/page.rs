@@ -2,7 +2,7 @@
 
 use crate::support::{self, encoded};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Frame, Options, Profile, Sample, SampleType, Symbols, encode, values};
+use profile_recorder_profile::{Frame, Labels, Options, Profile, Sample, SampleType, Symbols, encode, values};
 use std::path::Path;
 use std::process::Command;
 
@@ -36,7 +36,7 @@ fn wide() -> (Profile, Symbols) {
         (&[], 5),
     ] {
         let stack = profile.stacks.intern(frames.iter().map(|name| Frame::named(name)));
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![1, value] });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![1, value] });
     }
     (profile, Symbols::new())
 }
@@ -61,7 +61,7 @@ fn odd() -> (Profile, Symbols) {
     {
         let frames = ["constructor".to_owned(), name.to_owned(), "malloc".to_owned()];
         let stack = profile.stacks.intern(frames.map(|name| Frame::Named(name.into())));
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![i as i64 + 1] });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![i as i64 + 1] });
     }
     (profile, Symbols::new())
 }
@@ -73,7 +73,7 @@ fn half() -> (Profile, Symbols) {
     profile.samples[0].values = values![4, 40_000_000];
     profile.samples.remove(1);
     let stack = profile.stacks.intern([Frame::named("only_in_base")]);
-    profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![7, 70_000_000] });
+    profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![7, 70_000_000] });
     (profile, symbols)
 }
 

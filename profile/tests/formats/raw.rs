@@ -19,7 +19,12 @@ fn odd() -> (Profile, Symbols) {
             Label::text(name.to_owned(), name),
             Label { key: "size".into(), value: LabelValue::Number { value: i64::MIN, unit: Some(name.into()) } },
         ];
-        profile.samples.push(Sample { stack, thread: None, labels, values: values![i64::MAX, i64::MIN] });
+        profile.samples.push(Sample {
+            stack,
+            thread: None,
+            labels: labels.into(),
+            values: values![i64::MAX, i64::MIN],
+        });
         profile.comments.push(name.to_owned());
     }
     let deep = profile.stacks.intern((0..1000).map(|i| Frame::Named(format!("recurse_{}", i % 3).into())));

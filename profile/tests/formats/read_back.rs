@@ -4,8 +4,8 @@ use crate::support::{self, Random, encoded};
 use profile_recorder_profile::decode::{self, DecodeErrorKind, Limits, Readable};
 use profile_recorder_profile::top::{self, Leaf};
 use profile_recorder_profile::{
-    AddressKind, Format, Frame, Label, Options, Profile, Sample, SampleType, Stacks, SymbolFrame, Symbols, Thread,
-    ThreadId, values,
+    AddressKind, Format, Frame, Label, Labels, Options, Profile, Sample, SampleType, Stacks, SymbolFrame, Symbols,
+    Thread, ThreadId, values,
 };
 
 fn written(format: Format, of: &(Profile, Symbols), column: usize) -> Vec<u8> {
@@ -81,15 +81,20 @@ fn col_brings_container_and_application_back() {
     profile.comments = vec!["a \"comment\"\nof two lines".into()];
     let stack = profile.stacks.intern(["main", "f"].map(Frame::named));
     let labels = vec![Label::text("container", "web"), Label::text("appid", "java: a;b 3")];
-    profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels, values: values![(1 << 53) + 1] });
-    profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![-7] });
+    profile.samples.push(Sample {
+        stack,
+        thread: Some(ThreadId(0)),
+        labels: labels.into(),
+        values: values![(1 << 53) + 1],
+    });
+    profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![-7] });
     let bytes = written(Format::Col, &(profile.clone(), Symbols::new()), 0);
     let (read, _) = decode::read(&bytes, Limits::default()).unwrap();
     assert_eq!((&read.sample_types, &read.comments), (&profile.sample_types, &profile.comments));
     let mut samples: Vec<_> = read.samples.iter().map(|s| (s.values[0], s.labels.clone(), s.thread)).collect();
     samples.sort();
-    assert_eq!(samples[0], (-7, vec![], None));
-    assert_eq!(samples[1].1, [Label::text("container", "web"), Label::text("appid", "java: a:b_3")]);
+    assert_eq!(samples[0], (-7, Labels::new(), None));
+    assert_eq!(*samples[1].1, [Label::text("container", "web"), Label::text("appid", "java: a:b_3")]);
     assert_eq!(read.threads[0].process, "od:d_7");
 }
 
@@ -106,7 +111,7 @@ fn an_address_of_both_kinds_is_one_location() {
         (profile.samples, profile.events, profile.stacks) = Default::default();
         let stacks = [named, other, 2].map(|of| profile.stacks.intern([frames[of].clone()]));
         for stack in [stacks[0], stacks[1], stacks[2], Stacks::ROOT] {
-            profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![1, 10] });
+            profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![1, 10] });
         }
         for of in [named, other] {
             let mut symbols = Symbols::new();

@@ -3,7 +3,7 @@
 use crate::readers::installed;
 use crate::support::{self, ODD, encoded};
 use profile_recorder_profile::top::{self, Leaf};
-use profile_recorder_profile::{Format, Frame, Options, Profile, Sample, SampleType, Symbols, encode, values};
+use profile_recorder_profile::{Format, Frame, Labels, Options, Profile, Sample, SampleType, Symbols, encode, values};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -130,7 +130,7 @@ fn odd_names_are_rows_of_their_value() {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count")]);
     for (i, name) in ODD.iter().enumerate() {
         let stack = profile.stacks.intern(["main", name, "leaf"].map(Frame::named));
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![1 << i] });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![1 << i] });
     }
     let file = encoded(encode::speedscope::encode, &(profile, Symbols::new()), &Options::default());
     let rows = rows("odd", file);

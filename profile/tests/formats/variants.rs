@@ -10,7 +10,7 @@ fn profile() -> (Profile, Symbols) {
     {
         let stack = profile.stacks.intern(names.map(Frame::named));
         let labels = vec![Label::number("shard", shard), Label::text("route", "/a;b")];
-        profile.samples.push(Sample { stack, thread: None, labels, values: values![value] });
+        profile.samples.push(Sample { stack, thread: None, labels: labels.into(), values: values![value] });
     }
     (profile, Symbols::new())
 }

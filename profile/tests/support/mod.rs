@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use profile_recorder_profile::{
-    AddressKind, Event, Frame, Label, Mapping, MappingId, Options, Profile, Sample, SampleType, StackId, Svma,
+    AddressKind, Event, Frame, Label, Labels, Mapping, MappingId, Options, Profile, Sample, SampleType, StackId, Svma,
     SymbolFrame, Symbols, Thread, ThreadId, values,
 };
 use std::io;
@@ -72,8 +72,13 @@ pub fn cpu() -> (Profile, Symbols) {
     let cold = profile.stacks.intern([main.clone(), stripped]);
     let jit = profile.stacks.intern([Frame::named("[truncated: no unwind table]"), nowhere]);
     let lost = profile.stacks.intern([Frame::named("[lost: store full]")]);
-    let mut add = |stack, thread: Option<u32>, labels, samples, nanos| {
-        profile.samples.push(Sample { stack, thread: thread.map(ThreadId), labels, values: values![samples, nanos] });
+    let mut add = |stack, thread: Option<u32>, labels: Vec<Label>, samples, nanos| {
+        profile.samples.push(Sample {
+            stack,
+            thread: thread.map(ThreadId),
+            labels: labels.into(),
+            values: values![samples, nanos],
+        });
     };
     add(hot, Some(0), vec![], 7, 70_000_001);
     add(hot, Some(1), vec![Label::text("request", "GET /"), Label::number("shard", 3)], 2, 20_000_000);
@@ -129,7 +134,7 @@ pub fn heap() -> (Profile, Symbols) {
         profile.samples.push(Sample {
             stack,
             thread: Some(ThreadId(thread)),
-            labels: vec![],
+            labels: Labels::new(),
             values: values.to_vec().into(),
         });
     };
@@ -169,7 +174,7 @@ pub fn large(count: usize, stacks: usize) -> (Profile, Symbols) {
         profile.samples.push(Sample {
             stack: ids[random.below(stacks as u64) as usize],
             thread: Some(ThreadId((i % 20) as u32)),
-            labels: vec![],
+            labels: Labels::new(),
             values: values![objects, objects * (16 + random.below(500) as i64)],
         });
     }

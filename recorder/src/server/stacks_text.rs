@@ -98,7 +98,7 @@ mod tests {
             profile.samples.push(Sample {
                 stack,
                 thread: Some(ThreadId(thread)),
-                labels,
+                labels: labels.into(),
                 values: profile::values![1, nanos],
             });
         }

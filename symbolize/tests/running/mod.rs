@@ -118,7 +118,7 @@ fn addresses_of_a_format_without_the_linkers_are_brought_to_those_of_the_file() 
     };
     let mut profile: Profile = crate::support::profile(unknown, &[work - wrong]);
     let stack = profile.stacks.intern([frame(work - wrong)]);
-    profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: profile::values![] });
+    profile.samples.push(Sample { stack, thread: None, labels: profile::Labels::new(), values: profile::values![] });
     assert!(symbolize(&profile, &Options::default()).symbols.is_empty());
     let (adopted, symbols) = profile_recorder_symbolize::adopt(profile, Symbols::new(), &Options::default());
     assert_eq!(adopted.mappings[0].bias, 0);

@@ -4,7 +4,7 @@ use super::tables::of_another_type;
 use super::{LABEL, LOCATION, VALUE, not_proto};
 use crate::decode::DecodeError;
 use crate::decode::wire::{Field, field, number};
-use crate::{Sample, StackId, ThreadId, Values};
+use crate::{Labels, Sample, StackId, ThreadId, Values};
 use prost::encoding::encode_varint;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::borrow::Cow;
@@ -121,7 +121,7 @@ impl Samples {
         }
         let labels = self.labels.number(&labels);
         let (stack, thread) = (StackId(self.last), Some(ThreadId(labels)));
-        self.all.push(Sample { stack, thread, labels: Vec::new(), values });
+        self.all.push(Sample { stack, thread, labels: Labels::new(), values });
         Ok(())
     }
 }

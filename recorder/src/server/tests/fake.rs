@@ -120,7 +120,12 @@ fn profile() -> Profile {
         let leaf = if index == 0 { "parse_json" } else { "render_page" };
         let stack = profile.stacks.intern(["start", leaf].map(Frame::named));
         let thread = Some(ThreadId(u32::try_from(index).unwrap()));
-        profile.samples.push(Sample { stack, thread, labels: Vec::new(), values: profile::values![1, 10_101_010] });
+        profile.samples.push(Sample {
+            stack,
+            thread,
+            labels: profile::Labels::new(),
+            values: profile::values![1, 10_101_010],
+        });
     }
     profile
 }

@@ -27,7 +27,12 @@ fn pprof() -> Vec<u8> {
     let mut profile = Profile::new(vec![SampleType::new("samples", "count"), SampleType::new("cpu", "nanoseconds")]);
     for (leaf, nanos) in [("parse_json", 1_000_000), ("of_the_file", 5_000_000)] {
         let stack = profile.stacks.intern(["start", leaf].map(Frame::named));
-        profile.samples.push(Sample { stack, thread: None, labels: Vec::new(), values: profile::values![1, nanos] });
+        profile.samples.push(Sample {
+            stack,
+            thread: None,
+            labels: profile::Labels::new(),
+            values: profile::values![1, nanos],
+        });
     }
     let mut bytes = Vec::new();
     Format::Pprof.encode(&profile, &Symbols::new(), &Options::default(), &mut bytes).unwrap();
