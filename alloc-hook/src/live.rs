@@ -151,6 +151,8 @@ struct Table {
     used: usize,
 }
 
+/// In cache lines of its own: threads that are at neighbouring shards do not wait for each other.
+#[repr(align(128))]
 struct Shard {
     locked: AtomicBool,
     table: UnsafeCell<Table>,
