@@ -5,6 +5,8 @@
 
 use crate::elf::Section;
 use crate::image::Image;
+use std::borrow::Cow;
+use std::ffi::CStr;
 
 /// Longest gap that is read and thrown away.
 const GAP: u64 = 8 << 10;
@@ -28,7 +30,7 @@ impl Strings {
         let end = table.offset.saturating_add(table.size).min(image.len());
         let place = |offset: u32| table.offset.saturating_add(u64::from(offset));
         let mut names = Vec::with_capacity(offsets.len());
-        let mut bytes = Vec::new();
+        let mut buffer = Vec::new();
         let mut rest = offsets.as_slice();
         while let Some(first) = rest.first() {
             let start = place(*first);
@@ -38,17 +40,18 @@ impl Strings {
             let (run, after) = rest.split_at(1 + near.count());
             rest = after;
             let last = run.last().map_or(start, |last| place(*last));
-            let length = last.saturating_add(TAIL).min(end).saturating_sub(start);
-            bytes.clear();
-            bytes.resize(usize::try_from(length).unwrap_or(0), 0);
-            if image.fill(start, &mut bytes).is_none() {
+            let length = usize::try_from(last.saturating_add(TAIL).min(end).saturating_sub(start)).unwrap_or(0);
+            // Never made smaller: what it is made larger by is zeroed.
+            buffer.resize(length.max(buffer.len()), 0);
+            let Some(bytes) = buffer.get_mut(..length) else { continue };
+            if image.fill(start, bytes).is_none() {
                 continue;
             }
             for offset in run {
                 let here = bytes.get((place(*offset) - start) as usize..).unwrap_or_default();
-                let name = match here.iter().position(|byte| *byte == 0) {
-                    Some(length) => here.get(..length).map(<[u8]>::to_vec),
-                    None => image.string(place(*offset), end, NAME),
+                let name = match CStr::from_bytes_until_nul(here) {
+                    Ok(name) => Some(Cow::Borrowed(name.to_bytes())),
+                    Err(_) => image.string(place(*offset), end, NAME).map(Cow::Owned),
                 };
                 names.extend(name.map(|name| (*offset, String::from_utf8_lossy(&name).into_owned())));
             }
