@@ -231,3 +231,17 @@ fn the_picture_shows_both_and_says_what_is_gone() {
     assert!(String::from_utf8(svg).unwrap().contains("nothing in the head"));
     assert!(comparison.write_svg(7, "app", &mut Vec::new()).is_err());
 }
+
+#[test]
+fn numbers_in_the_picture_are_exact_beyond_what_a_double_holds() {
+    let (value, more) = ((1 << 53) + 1, (1 << 60) + 3);
+    let (old, new) = (Build::new(0).add(&[("main", 1)], [value, 1]), Build::new(0).add(&[("main", 1)], [more, 1]));
+    for (old, new, shown) in [(&old, &new, "1,152,921,504,606,846,979"), (&new, &old, "9,007,199,254,740,993")] {
+        let mut svg = Vec::new();
+        Comparison::new(old.side(), new.side()).write_svg(0, "app", &mut svg).unwrap();
+        let svg = String::from_utf8(svg).unwrap();
+        for title in [format!("<title>all ({shown} count, 100%)"), format!("<title>main ({shown} count, 100.00%; ")] {
+            assert!(svg.contains(&title), "{title}: {svg}");
+        }
+    }
+}

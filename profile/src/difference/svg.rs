@@ -1,7 +1,7 @@
 //! A differential flame graph: as wide as the head, red where it grew and blue where it shrank.
 
 use super::Comparison;
-use crate::encode::{folded_name, one_line};
+use crate::encode::{folded_name, one_line, titles};
 use inferno::flamegraph::color::BackgroundColor;
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use std::io::{self, Write};
@@ -12,11 +12,12 @@ impl Comparison<'_> {
         let Some(of) = self.columns().get(column) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no such column"));
         };
+        let (kind, unit) = (one_line(&of.sample_type.kind), one_line(&of.sample_type.unit));
         let (mut lines, mut gone) = (Vec::new(), 0_i128);
         let all: u128 =
             self.every_stack(column).map(|(_, c)| u128::from(c.base.max(c.head).max(0).unsigned_abs())).sum();
-        // The library adds up in 64 bits, and in doubles.
-        let halvings = (128 - all.leading_zeros()).saturating_sub(52);
+        // The library adds up in 64 bits, and has differences in as many.
+        let halvings = (128 - all.leading_zeros()).saturating_sub(63);
         let shown = |value: i64| value.max(0) >> halvings;
         for (names, change) in self.every_stack(column) {
             if change.head <= 0 {
@@ -28,12 +29,11 @@ impl Comparison<'_> {
         }
         lines.sort_unstable();
         let mut options = flamegraph::Options::default();
-        options.title = format!("{}: {} (red: more than before, blue: less)", one_line(title), of.sample_type.kind);
-        options.subtitle =
-            (gone > 0).then(|| format!("stacks that are gone, {gone} {} in all, are not shown", of.sample_type.unit));
+        options.title = format!("{}: {kind} (red: more than before, blue: less)", one_line(title));
+        options.subtitle = (gone > 0).then(|| format!("stacks that are gone, {gone} {unit} in all, are not shown"));
         options.factor = 2_f64.powi(halvings as i32);
         options.direction = Direction::Inverted;
-        options.count_name = of.sample_type.unit.to_string();
+        options.count_name = if all < titles::WIDE.into() { unit.into_owned() } else { titles::marked(&unit) };
         options.bgcolors = "#ffffff".parse::<BackgroundColor>().ok();
         options.deterministic = true;
         options.text_truncate_direction = TextTruncateDirection::Right;
@@ -44,6 +44,12 @@ impl Comparison<'_> {
             // The library refuses a picture of nothing.
             lines = vec!["[nothing in the head] 0 1".to_owned()];
         }
-        flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
+        let lines = lines.iter().map(String::as_str);
+        if all < titles::WIDE.into() {
+            return flamegraph::from_lines(&mut options, lines, out);
+        }
+        let mut picture = Vec::new();
+        flamegraph::from_lines(&mut options, lines, &mut picture)?;
+        titles::write(&picture, |width| u128::from(width) << halvings, out)
     }
 }

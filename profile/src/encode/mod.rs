@@ -13,6 +13,7 @@ pub mod raw;
 pub mod speedscope;
 pub mod svg;
 mod timeline;
+pub(crate) mod titles;
 
 use crate::Profile;
 use std::borrow::Cow;

@@ -1,6 +1,6 @@
 //! A flame graph: one SVG that zooms and searches by itself.
 
-use super::{Growth, collapsed, colors, folded_name, one_line};
+use super::{Growth, collapsed, colors, folded_name, one_line, titles};
 use crate::named::{Before, Tree};
 use crate::{Options, Profile, SampleType, Symbols};
 use inferno::flamegraph::color::{BackgroundColor, PaletteMap};
@@ -83,10 +83,10 @@ fn draw(
     fold_narrow(tree, &totals, &mut own, SMALLEST_SHARE);
 
     let mut options = flamegraph::Options::default();
-    options.title = format!("{title}: {}", caption(sample_type));
+    options.title = format!("{title}: {}", one_line(&caption(sample_type)));
     let mut notes: Vec<String> = profile.comments.iter().take(3).map(|c| one_line(c).into_owned()).collect();
     if left_out != 0 {
-        notes.push(format!("negative values of {left_out} {} are not shown", sample_type.unit));
+        notes.push(format!("negative values of {left_out} {} are not shown", one_line(&sample_type.unit)));
     }
     notes.push(legend);
     options.palette_map = Some(&mut palette);
@@ -96,10 +96,13 @@ fn draw(
         Growth::Down => Direction::Inverted,
     };
     options.min_width = SMALLEST_SHARE * 100.0;
-    options.count_name = count_name(sample_type);
+    let sum: u64 = own.iter().map(|value| value.unsigned_abs()).sum();
+    let unit = count_name(sample_type);
+    let unit = one_line(&unit);
+    options.count_name = if sum < titles::WIDE { unit.into_owned() } else { titles::marked(&unit) };
     // Microseconds are what a person can read; the graph divides, so that no rounding adds up.
-    let unit = if sample_type.unit == "nanoseconds" { 0.001 } else { 1.0 };
-    options.factor = unit * f64::from(1_u32 << halvings);
+    let divisor = if sample_type.unit == "nanoseconds" { 1000_u32 } else { 1 };
+    options.factor = f64::from(1_u32 << halvings) / f64::from(divisor);
     options.name_type = "Function:".into();
     options.bgcolors = "#ffffff".parse::<BackgroundColor>().ok();
     options.deterministic = true;
@@ -120,7 +123,14 @@ fn draw(
         options.factor = 1e-9;
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
-    flamegraph::from_lines(&mut options, lines.lines().rev(), &mut out)?;
+    if sum < titles::WIDE {
+        flamegraph::from_lines(&mut options, lines.lines().rev(), &mut out)?;
+    } else {
+        let mut picture = Vec::new();
+        flamegraph::from_lines(&mut options, lines.lines().rev(), &mut picture)?;
+        let divisor = u128::from(divisor);
+        titles::write(&picture, |width| ((u128::from(width) << halvings) + divisor / 2) / divisor, &mut out)?;
+    }
     out.flush()
 }
 

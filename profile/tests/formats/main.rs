@@ -12,4 +12,5 @@ mod raw;
 mod read_back;
 mod readers;
 mod speedscope;
+mod svg;
 mod variants;
