@@ -42,12 +42,17 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<Profile, DecodeError> {
         let value: i64 = value.parse().map_err(|_| at("the value is not a whole number"))?;
         let mut fields = fields.split(';');
         let mut field = |what: &str| fields.next().ok_or_else(|| at(&format!("no {what}")));
-        let index = field("index of metadata")?.parse::<usize>().ok();
-        let of_application = index.and_then(|index| labels.get(index));
-        let mut labels = of_application.ok_or_else(|| at("no such metadata"))?.clone();
-        let container = field("container")?;
-        if !container.is_empty() {
-            labels.push(Label::text("container", container));
+        let mut labels = if head.has_index() {
+            let index = field("index of metadata")?.parse::<usize>().ok();
+            index.and_then(|index| labels.get(index)).ok_or_else(|| at("no such metadata"))?.clone()
+        } else {
+            Vec::new()
+        };
+        if head.has_container() {
+            let container = field("container")?;
+            if !container.is_empty() {
+                labels.push(Label::text("container", container));
+            }
         }
         let comm = field("comm")?;
         let mut fields = fields.peekable();
@@ -96,6 +101,12 @@ struct Head {
     metadata: serde_json::Map<String, Value>,
     #[serde(default = "no_application")]
     application_metadata: Vec<Value>,
+    #[serde(default = "enabled")]
+    application_metadata_enabled: bool,
+}
+
+fn enabled() -> bool {
+    true
 }
 
 fn no_application() -> Vec<Value> {
@@ -103,6 +114,17 @@ fn no_application() -> Vec<Value> {
 }
 
 impl Head {
+    /// Whether lines begin with an index into the metadata of applications.
+    fn has_index(&self) -> bool {
+        self.application_metadata_enabled && self.has_container()
+    }
+
+    /// Version 1 of gProfiler's service knew no containers.
+    fn has_container(&self) -> bool {
+        let arguments = self.metadata.get("run_arguments");
+        arguments.and_then(|arguments| arguments.get("profile_api_version")).and_then(Value::as_str) != Some("v1")
+    }
+
     /// Start, in nanoseconds since 1970, and length, as far as they are told.
     fn window(&self) -> (i64, i64) {
         let time = |key: &str| {
@@ -168,6 +190,23 @@ mod tests {
             let file = format!("# {{\"metadata\": {{\"start_time\": \"{start}\", \"end_time\": \"{end}\"}}}}\n");
             let profile = decode(file.as_bytes(), Limits::default()).unwrap();
             assert_eq!((profile.start_unix_ns, profile.duration_ns), (1_700_000_000_000_000_000, 60_000_000_000));
+        }
+    }
+
+    #[test]
+    fn what_a_line_begins_with_is_what_the_metadata_says() {
+        for (metadata, line) in [
+            (r#"{"application_metadata": [null], "application_metadata_enabled": true}"#, "0;web;app;main;f 3"),
+            (r#"{"application_metadata": [null], "application_metadata_enabled": false}"#, "web;app;main;f 3"),
+            (r#"{"metadata": {"run_arguments": {"profile_api_version": "v1"}}}"#, "app;main;f 3"),
+        ] {
+            let profile = decode(format!("# {metadata}\n{line}\n").as_bytes(), Limits::default()).unwrap();
+            let [sample] = &profile.samples[..] else { panic!("{profile:?}") };
+            let frames: Vec<_> = profile.stacks.frames_leaf_first(sample.stack).cloned().collect();
+            assert_eq!(frames, [Frame::named("f"), Frame::named("main")], "{metadata}");
+            assert_eq!(profile.threads[0].process, "app", "{metadata}");
+            let container = line.contains("web").then(|| Label::text("container", "web"));
+            assert_eq!(sample.labels, Vec::from_iter(container), "{metadata}");
         }
     }
 

@@ -68,7 +68,8 @@ pub fn encode_about(
         container_names_enabled: !containers.is_empty(),
         containers,
         metadata,
-        application_metadata_enabled: !about.application_keys.is_empty(),
+        // That lines begin with an index; readers go by it.
+        application_metadata_enabled: true,
         application_metadata: applications.all,
         metrics: about.metrics.as_ref(),
     };

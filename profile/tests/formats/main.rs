@@ -11,6 +11,7 @@ mod page;
 mod raw;
 mod read_back;
 mod readers;
+mod scripts;
 mod speedscope;
 mod svg;
 mod variants;
