@@ -74,7 +74,12 @@ impl<W: Write> Writer<'_, W> {
         self.out.write_all(&payload)
     }
 
-    fn all<T>(&mut self, kind: u8, records: &[T], put: impl Fn(&T, &mut Vec<u8>)) -> io::Result<()> {
+    fn all<T>(
+        &mut self,
+        kind: u8,
+        records: impl IntoIterator<Item = T>,
+        put: impl Fn(T, &mut Vec<u8>),
+    ) -> io::Result<()> {
         let mut content = Vec::new();
         for record in records {
             put(record, &mut content);
@@ -102,11 +107,11 @@ impl<W: Write> Writer<'_, W> {
             return Ok(());
         }
         self.stacks = end;
-        let ids: Vec<StackId> = (first as u32..end as u32).map(StackId).collect();
-        let leaf = |id: &StackId| stacks.leaf_id(*id).map_or(0, FrameId::index);
-        self.frames_to(ids.iter().map(leaf).max().map_or(0, |most| most + 1))?;
-        self.all(STACKS, &ids, |id, to| {
-            encode_varint(u64::from(stacks.parent(*id).0), to);
+        let ids = || (first as u32..end as u32).map(StackId);
+        let leaf = |id: StackId| stacks.leaf_id(id).map_or(0, FrameId::index);
+        self.frames_to(ids().map(leaf).max().map_or(0, |most| most + 1))?;
+        self.all(STACKS, ids(), |id, to| {
+            encode_varint(u64::from(stacks.parent(id).0), to);
             encode_varint(leaf(id) as u64, to);
         })
     }
