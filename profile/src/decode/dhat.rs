@@ -41,8 +41,10 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<(Profile, Symbols), Decode
     if bytes.len() > limits.bytes {
         return Err(DecodeError::too_large(limits));
     }
+    // valgrind writes the bytes of names as they are.
+    let text = String::from_utf8_lossy(bytes);
     let file: File<'_> =
-        serde_json::from_slice(bytes).map_err(|error| DecodeError::corrupt(format!("not a file of DHAT: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| DecodeError::corrupt(format!("not a file of DHAT: {error}")))?;
     if file.version != 2 {
         return Err(DecodeError::corrupt(format!("version {} of DHAT's format, known is 2", file.version)));
     }
@@ -112,6 +114,15 @@ mod tests {
         let rows = functions(&profile, &symbols, 1, Leaf::Recorded);
         let rows: Vec<_> = rows.iter().map(|f| (f.name.as_str(), f.self_value, f.total)).collect();
         assert_eq!(rows, [("alloc", 105, 105), ("main", 0, 105), ("f<u8>", 0, 100)]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf_8_are_marked_and_cost_no_value() {
+        let file = b"{\"dhatFileVersion\":2,\"cmd\":\"a\xff\",\"pps\":[{\"tb\":5,\"tbk\":1,\"fs\":[0]}],\"ftbl\":[\"0x1: f\xe9\xff (\xc3.c:3)\"]}";
+        let (profile, symbols) = decode(file, Limits::default()).unwrap();
+        assert_eq!((&*profile.comments, profile.total(1)), (&["a\u{fffd} (pid 0)".to_owned()][..], 5));
+        let [symbol] = symbols.get(&profile.stacks.frames()[0]) else { panic!("{symbols:?}") };
+        assert_eq!((&*symbol.name, symbol.file.as_deref()), ("f\u{fffd}\u{fffd}", Some("\u{fffd}.c")));
     }
 
     #[test]

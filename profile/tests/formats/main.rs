@@ -14,4 +14,5 @@ mod readers;
 mod scripts;
 mod speedscope;
 mod svg;
+mod valgrind;
 mod variants;
