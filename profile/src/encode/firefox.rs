@@ -6,7 +6,7 @@
 //! - Memory: native allocations of the process's first track, which is where the viewer looks for them. `Allocations` shows the bytes
 //!   asked, `Retained allocations` those in use. Numbers of objects have no place there: with [`Options::sample_type`] a profile of
 //!   objects becomes samples that weigh objects.
-//! - Comments are markers over the whole time.
+//! - Comments are markers over the whole time, and so is each reason that something was lost for, with how much that was.
 //!
 //! Observations without a time of their own begin with the profile, those of each thread one after the other.
 //!
@@ -17,6 +17,7 @@ use super::{one_line, svg, timeline};
 use crate::{Frame, LabelValue, Options, Profile, Sample, StackId, Stacks, Symbols, Thread, ThreadId, names};
 use fxprof_processed_profile as fx;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -35,6 +36,7 @@ pub fn encode(profile: &Profile, symbols: &Symbols, options: &Options, out: &mut
         _ => writer.counts(column)?,
     }
     writer.comments();
+    writer.losses();
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
     serde_json::to_writer(&mut out, &writer.out)?;
     out.flush()
@@ -172,7 +174,7 @@ impl<'a> Writer<'a> {
             let names = names::of(frame, self.profile, self.symbols);
             let innermost = names.len().saturating_sub(1);
             for (i, name) in names.into_iter().rev().enumerate() {
-                let lost = matches!(frame, Frame::Named(name) if name.starts_with("[lost"));
+                let lost = matches!(frame, Frame::Named(name) if is_loss(name));
                 let category = match category {
                     _ if lost => Category::Lost,
                     category if i == innermost => category,
@@ -333,27 +335,56 @@ impl<'a> Writer<'a> {
     fn comments(&mut self) {
         let profile = self.profile;
         let thread = self.thread(profile.threads.first().map(|_| ThreadId(0)));
-        let end = fx::Timestamp::from_nanos_since_reference(unsigned(profile.duration_ns));
-        let begin = fx::Timestamp::from_nanos_since_reference(0);
         let mut texts: Vec<String> = profile.comments.iter().map(|comment| one_line(comment).into_owned()).collect();
         if self.beyond != 0 {
             texts.push(format!("{} could not be expressed in this format", self.beyond));
         }
-        for text in texts {
-            let text = self.out.intern_string(&text);
-            let name = self.out.intern_string("Comment");
-            self.out.add_marker(thread, fx::MarkerTiming::Interval(begin, end), Comment { name, text });
+        texts.iter().for_each(|text| self.note(thread, "Comment", text, Category::Other));
+    }
+
+    /// All values of what was lost, whichever of them is shown: samples of a loss are few, and easily missed.
+    fn losses(&mut self) {
+        let profile = self.profile;
+        let mut losses: BTreeMap<(Option<ThreadId>, &str), Vec<i128>> = BTreeMap::new();
+        for sample in &profile.samples {
+            if let Some(Frame::Named(name)) = profile.stacks.frame(sample.stack)
+                && is_loss(name)
+            {
+                let sums = losses.entry((sample.thread, name)).or_insert_with(|| vec![0; profile.sample_types.len()]);
+                sums.iter_mut().zip(&sample.values).for_each(|(sum, value)| *sum += i128::from(*value));
+            }
         }
+        for ((thread, name), sums) in losses {
+            let values = profile.sample_types.iter().zip(sums).filter(|(_, sum)| *sum != 0);
+            let values: Vec<String> = values
+                .map(|(of, sum)| match &*of.unit {
+                    "count" => format!("{sum} {}", of.kind),
+                    unit => format!("{sum} {unit} of {}", of.kind),
+                })
+                .collect();
+            let thread = self.thread(thread);
+            self.note(thread, "Lost", &one_line(&format!("{name} {}", values.join(", "))), Category::Lost);
+        }
+    }
+
+    /// A marker over the whole time.
+    fn note(&mut self, thread: fx::ThreadHandle, name: &str, text: &str, category: Category) {
+        let begin = fx::Timestamp::from_nanos_since_reference(0);
+        let end = fx::Timestamp::from_nanos_since_reference(unsigned(self.profile.duration_ns));
+        let (name, text) = (self.out.intern_string(name), self.out.intern_string(text));
+        let note = Note { name, text, category: self.categories[&category] };
+        self.out.add_marker(thread, fx::MarkerTiming::Interval(begin, end), note);
     }
 }
 
-/// A comment of the profile, as a marker.
-struct Comment {
+/// A comment of the profile or a loss, as a marker.
+struct Note {
     name: fx::StringHandle,
     text: fx::StringHandle,
+    category: fx::CategoryHandle,
 }
 
-impl fx::StaticSchemaMarker for Comment {
+impl fx::StaticSchemaMarker for Note {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "ProfileComment";
     const CHART_LABEL: Option<&'static str> = Some("{marker.data.text}");
     const TABLE_LABEL: Option<&'static str> = Some("{marker.data.text}");
@@ -369,7 +400,7 @@ impl fx::StaticSchemaMarker for Comment {
     }
 
     fn category(&self, _: &mut fx::Profile) -> fx::CategoryHandle {
-        fx::CategoryHandle::OTHER
+        self.category
     }
 
     fn string_field_value(&self, _: u32) -> fx::StringHandle {
@@ -379,6 +410,10 @@ impl fx::StaticSchemaMarker for Comment {
     fn number_field_value(&self, _: u32) -> f64 {
         0.0
     }
+}
+
+fn is_loss(name: &str) -> bool {
+    name.starts_with("[lost")
 }
 
 fn unsigned(value: i64) -> u64 {

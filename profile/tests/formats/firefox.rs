@@ -101,6 +101,36 @@ fn samples_of_time_weigh_what_the_model_counts_and_cpu_time_is_exact_to_the_micr
     assert!(markers.contains("1 markers"), "{markers}");
 }
 
+#[test]
+fn losses_are_markers_with_all_that_was_lost() {
+    let mut of = support::cpu();
+    let lost = of.0.samples[4].clone();
+    of.0.samples.push(Sample { values: values![2, 1], ..lost.clone() });
+    of.0.samples.push(Sample { thread: Some(ThreadId(1)), values: values![4, 0], ..lost });
+    let duration_ms = of.0.duration_ns as f64 / 1e6;
+    for column in 0..2 {
+        let options = Options { sample_type: Some(column), ..Options::default() };
+        let viewer = Viewer::load(&format!("lost-{column}"), &of, &options);
+        let mut found: Vec<(String, String)> = Vec::new();
+        for thread in viewer.threads() {
+            let handle = thread["threadHandle"].as_str().unwrap();
+            let arguments = ["thread", "markers", "--thread", handle, "--category", "Lost", "--list"];
+            let listed = viewer.json(&arguments);
+            for marker in listed["flatMarkers"].as_array().unwrap() {
+                assert_eq!(marker["duration"].as_f64(), Some(duration_ms), "{marker}");
+                let name = thread["name"].as_str().unwrap().to_owned();
+                found.push((name, marker["label"].as_str().unwrap().to_owned()));
+            }
+        }
+        found.sort();
+        let expected = [
+            ("[no thread]", "[lost: store full] 5 samples, 30000001 nanoseconds of cpu"),
+            ("worker 7", "[lost: store full] 4 samples"),
+        ];
+        assert_eq!(found, expected.map(|(thread, text)| (thread.to_owned(), text.to_owned())));
+    }
+}
+
 /// It counts entries of perf script text, each as one sample, and is to know the text by its beginning, which here is a comment.
 #[test]
 fn perf_script_text_has_the_models_samples_too() {
