@@ -1,7 +1,7 @@
 //! A raw file is written front to back: what that takes beside the profile does not grow with the file.
 
 use profile_recorder_profile::{
-    Event, Frame, Label, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
+    Event, Frame, Label, Labels, Options, Profile, Sample, SampleType, Symbols, Thread, ThreadId, encode, values,
 };
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -54,7 +54,12 @@ fn of_samples(count: usize) -> Profile {
     let stack = profile.stacks.intern([Frame::named("main")]);
     for i in 0..count {
         let labels = vec![Label::text("request", text(i))];
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels, values: values![i as i64] });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(0)),
+            labels: labels.into(),
+            values: values![i as i64],
+        });
     }
     profile
 }
@@ -73,7 +78,7 @@ fn of_stacks(count: usize) -> Profile {
     let mut profile = empty();
     for i in 0..count {
         let stack = profile.stacks.intern([Frame::named("main"), Frame::Named(text(i).into())]);
-        profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![1] });
+        profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![1] });
     }
     profile.samples.reverse();
     profile

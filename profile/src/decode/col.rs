@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(frames, [Frame::named("f"), Frame::named("main")], "{metadata}");
             assert_eq!(profile.threads[0].process, "app", "{metadata}");
             let container = line.contains("web").then(|| Label::text("container", "web"));
-            assert_eq!(sample.labels, Vec::from_iter(container), "{metadata}");
+            assert_eq!(*sample.labels, Vec::from_iter(container), "{metadata}");
         }
     }
 

@@ -86,7 +86,12 @@ fn odd_names_deep_stacks_and_wide_values_are_the_models_too() {
     let mut add = |names: Vec<String>, values: [i64; 2]| {
         let stack = profile.stacks.intern(names.into_iter().map(|name| Frame::Named(name.into())));
         let labels = vec![Label::text("container", "web;1"), Label::text("appid", "java: a;b 3")];
-        profile.samples.push(Sample { stack, thread: Some(ThreadId(0)), labels, values: values.to_vec().into() });
+        profile.samples.push(Sample {
+            stack,
+            thread: Some(ThreadId(0)),
+            labels: labels.into(),
+            values: values.to_vec().into(),
+        });
     };
     // Of those that are blank `.col` makes one name: one of them is enough.
     for (i, name) in ODD.iter().filter(|name| !name.trim_matches([' ', '\0']).is_empty()).enumerate() {

@@ -1,7 +1,7 @@
 //! What stands in a flame graph: exact numbers, the title and the unit that are asked for, whichever way it grows.
 
 use crate::support::{self, encoded};
-use profile_recorder_profile::{Frame, Growth, Options, Profile, Sample, SampleType, Symbols, encode, values};
+use profile_recorder_profile::{Frame, Growth, Labels, Options, Profile, Sample, SampleType, Symbols, encode, values};
 
 /// Both ways of both beginnings.
 fn variants(options: &Options) -> [Options; 4] {
@@ -38,7 +38,7 @@ fn numbers_in_titles_are_exact_beyond_what_a_double_holds() {
             let mut profile = Profile::new(vec![SampleType::new(kind, unit)]);
             for (name, value) in [("f (1, 2)", value), ("g 12", value - 1)] {
                 let stack = profile.stacks.intern(["main", name].map(Frame::named));
-                profile.samples.push(Sample { stack, thread: None, labels: vec![], values: values![value] });
+                profile.samples.push(Sample { stack, thread: None, labels: Labels::new(), values: values![value] });
             }
             let of = (profile, Symbols::new());
             for options in variants(&Options::default()) {
