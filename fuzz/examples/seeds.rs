@@ -244,7 +244,8 @@ fn a_profile() -> (Profile, Symbols) {
     symbols.insert(address.address().expect("an address"), vec![inlined, SymbolFrame::named("f")]);
     let stack = profile.stacks.intern([profile::Frame::named("main"), address]);
     let labels = vec![Label::text("request", "GET /"), Label::number("shard", 3)];
-    profile.samples = vec![Sample { stack, thread: Some(ThreadId(0)), labels, values: values![3, 4096] }];
+    profile.samples =
+        vec![Sample { stack, thread: Some(ThreadId(0)), labels: labels.into(), values: values![3, 4096] }];
     profile.comments = vec!["an example".into()];
     (profile, symbols)
 }

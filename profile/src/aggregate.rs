@@ -1,6 +1,6 @@
 //! Fewer samples: what differs only in what nobody asks for becomes one.
 
-use crate::{Profile, Sample};
+use crate::{Label, Profile, Sample};
 use rustc_hash::FxHashMap;
 
 impl Profile {
@@ -11,10 +11,13 @@ impl Profile {
         let mut index: FxHashMap<_, usize> = FxHashMap::default();
         let mut sums: Vec<Sample> = Vec::new();
         for mut sample in std::mem::take(&mut self.samples) {
-            sample.labels.change(|labels| {
-                labels.retain(|label| by_label(&label.key));
-                labels.sort_unstable();
-            });
+            let is_kept = |label: &Label| by_label(&label.key);
+            if !sample.labels.iter().all(is_kept) || !sample.labels.is_sorted() {
+                sample.labels.change(|labels| {
+                    labels.retain(is_kept);
+                    labels.sort_unstable();
+                });
+            }
             sample.thread = sample.thread.filter(|_| by_thread);
             let at = *index.entry((sample.stack, sample.thread, sample.labels.clone())).or_insert(sums.len());
             match sums.get_mut(at) {
@@ -34,7 +37,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, Label, SampleType, Thread, ThreadId};
+    use crate::{Frame, SampleType, Thread, ThreadId};
 
     fn profile() -> Profile {
         let mut profile =

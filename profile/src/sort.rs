@@ -16,7 +16,9 @@ impl Profile {
         for sample in &mut self.samples {
             sample.stack = stacks[sample.stack.index()];
             sample.thread = sample.thread.map(|id| ThreadId(threads[id.index()]));
-            sample.labels.change(|labels| labels.sort_unstable());
+            if !sample.labels.is_sorted() {
+                sample.labels.change(|labels| labels.sort_unstable());
+            }
         }
         for event in &mut self.events {
             event.stack = stacks[event.stack.index()];

@@ -33,7 +33,6 @@ impl Comparison<'_> {
         options.subtitle = (gone > 0).then(|| format!("stacks that are gone, {gone} {unit} in all, are not shown"));
         options.factor = 2_f64.powi(halvings as i32);
         options.direction = Direction::Inverted;
-        options.count_name = if all < titles::WIDE.into() { unit.into_owned() } else { titles::marked(&unit) };
         options.bgcolors = "#ffffff".parse::<BackgroundColor>().ok();
         options.deterministic = true;
         options.text_truncate_direction = TextTruncateDirection::Right;
@@ -45,11 +44,6 @@ impl Comparison<'_> {
             lines = vec!["[nothing in the head] 0 1".to_owned()];
         }
         let lines = lines.iter().map(String::as_str);
-        if all < titles::WIDE.into() {
-            return flamegraph::from_lines(&mut options, lines, out);
-        }
-        let mut picture = Vec::new();
-        flamegraph::from_lines(&mut options, lines, &mut picture)?;
-        titles::write(&picture, |width| u128::from(width) << halvings, out)
+        titles::draw(options, &unit, all, lines, |width| u128::from(width) << halvings, out)
     }
 }

@@ -96,10 +96,6 @@ fn draw(
         Growth::Down => Direction::Inverted,
     };
     options.min_width = SMALLEST_SHARE * 100.0;
-    let sum: u64 = own.iter().map(|value| value.unsigned_abs()).sum();
-    let unit = count_name(sample_type);
-    let unit = one_line(&unit);
-    options.count_name = if sum < titles::WIDE { unit.into_owned() } else { titles::marked(&unit) };
     // Microseconds are what a person can read; the graph divides, so that no rounding adds up.
     let divisor = if sample_type.unit == "nanoseconds" { 1000_u32 } else { 1 };
     options.factor = f64::from(1_u32 << halvings) / f64::from(divisor);
@@ -123,14 +119,10 @@ fn draw(
         options.factor = 1e-9;
     }
     let mut out = io::BufWriter::with_capacity(1 << 16, out);
-    if sum < titles::WIDE {
-        flamegraph::from_lines(&mut options, lines.lines().rev(), &mut out)?;
-    } else {
-        let mut picture = Vec::new();
-        flamegraph::from_lines(&mut options, lines.lines().rev(), &mut picture)?;
-        let divisor = u128::from(divisor);
-        titles::write(&picture, |width| ((u128::from(width) << halvings) + divisor / 2) / divisor, &mut out)?;
-    }
+    let sum = own.iter().map(|value| u128::from(value.unsigned_abs())).sum();
+    let divisor = u128::from(divisor);
+    let shown = |width| ((u128::from(width) << halvings) + divisor / 2) / divisor;
+    titles::draw(options, &one_line(&count_name(sample_type)), sum, lines.lines().rev(), shown, &mut out)?;
     out.flush()
 }
 

@@ -1,20 +1,35 @@
 //! Exact numbers in the titles of a flame graph's frames: the library that draws makes doubles of them, which end at 2^53.
 
+use inferno::flamegraph::{self, Options};
 use std::io::{self, Write};
 
 /// From this sum on numbers are written here. Below it a double, and its product with 0.001, round as integers do.
-pub(crate) const WIDE: u64 = 1 << 50;
+const WIDE: u128 = 1 << 50;
 
 /// Stands before the unit in a title until the number before it is exact. No name has control characters.
 const MARK: char = '\u{1}';
 
-/// The unit, marked.
-pub(crate) fn marked(unit: &str) -> String {
-    format!("{MARK}{unit}")
+/// Draws lines whose values have this sum. `shown` makes the number of a title, which is so many of a unit, of its frame's width, which is in that of the lines.
+pub(crate) fn draw<'a>(
+    mut options: Options<'_>,
+    unit: &str,
+    sum: u128,
+    lines: impl Iterator<Item = &'a str>,
+    shown: impl Fn(u64) -> u128,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if sum < WIDE {
+        options.count_name = unit.to_owned();
+        return flamegraph::from_lines(&mut options, lines, out);
+    }
+    options.count_name = format!("{MARK}{unit}");
+    let mut picture = Vec::new();
+    flamegraph::from_lines(&mut options, lines, &mut picture)?;
+    write(&picture, shown, out)
 }
 
-/// Writes the picture. `shown` makes the number of a title of its frame's width, in the unit of the lines that were drawn.
-pub(crate) fn write(picture: &[u8], shown: impl Fn(u64) -> u128, out: &mut dyn Write) -> io::Result<()> {
+/// Writes a picture with exact numbers.
+fn write(picture: &[u8], shown: impl Fn(u64) -> u128, out: &mut dyn Write) -> io::Result<()> {
     let picture = std::str::from_utf8(picture).map_err(io::Error::other)?;
     let mut rest = picture;
     while let Some((before, after)) = rest.split_once(MARK) {
