@@ -264,6 +264,7 @@ fn a_thread_that_clone_makes_begins_and_ends_by_what_a_handler_may_do() {
         ("recorder/src/preload.rs", "whether the process is recorded"),
         ("recorder/src/sampler/ended.rs", "when it ended"),
         ("recorder/src/sampler/guests.rs", "its beginning and end"),
+        ("recorder/src/sampler/blocked.rs", "signals blocked meanwhile"),
     ];
     let sources = [SOURCES_OF_TICK, MORE].concat().leak();
     assert_allowed(graph(), &clone_announces(), &allowed_in_a_handler(sources));
