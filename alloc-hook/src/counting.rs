@@ -2,7 +2,7 @@
 //!
 //! Called from: the first calls of the process. May: make system calls. There is no thread, no timer, no signal handler and no table: only memory to count in.
 
-use crate::thread_end;
+use crate::{fast, thread_end};
 use capture::region::{self, Purpose};
 use capture::syscall::yield_now;
 use capture::{live, thread};
@@ -26,6 +26,7 @@ pub fn begin() -> bool {
             let open = region::open(&purpose, None).is_ok();
             if open {
                 live::set_kind(Live::Requested);
+                fast::rearrange();
                 thread_end::set_up();
                 thread::set_on_register(thread_end::watch);
             }

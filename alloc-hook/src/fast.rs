@@ -24,6 +24,12 @@ pub const FOLLOWED: u64 = 2;
 const NONE: u64 = 4;
 const STEP: u64 = 8;
 
+/// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted. The third bit: there is none.
+pub(crate) static COUNTING: AtomicU64 = AtomicU64::new(NONE);
+
+/// The same: some allocations are recorded or all, and other calls need only be counted.
+pub(crate) static RECORDING: AtomicU64 = AtomicU64::new(NONE);
+
 /// Numbers given out.
 static LAST: AtomicU64 = AtomicU64::new(NONE);
 
@@ -37,6 +43,11 @@ pub(crate) fn rearrange() {
     let number = LAST.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
     // Until it is known what holds now. Whoever changes something meanwhile takes another number, and this one is void.
     ARRANGEMENT.store(number, Ordering::SeqCst);
+    COUNTING.store(number, Ordering::SeqCst);
+    RECORDING.store(number, Ordering::SeqCst);
+    if let Some(arranged) = arranged_in_rust() {
+        let _ = arranged.compare_exchange(number, number ^ NONE, Ordering::SeqCst, Ordering::Relaxed);
+    }
     if let Some(bits) = arrangement() {
         let _ = ARRANGEMENT.compare_exchange(number, number ^ NONE | bits, Ordering::SeqCst, Ordering::Relaxed);
     }
@@ -56,6 +67,16 @@ fn arrangement() -> Option<u64> {
         (true, false) => return None,
     };
     Some(if record::ever_followed_frees() { chunks | FOLLOWED } else { chunks })
+}
+
+/// What can be arranged behind Rust's door.
+fn arranged_in_rust() -> Option<&'static AtomicU64> {
+    match record::interval() {
+        _ if record::any_marked() || region::header().is_none() => None,
+        0 if record::follows_frees() => None,
+        0 => Some(&COUNTING),
+        _ => Some(&RECORDING),
+    }
 }
 
 /// After a call that went the whole way: the thread's next ones need not, if that can be arranged.
@@ -82,8 +103,53 @@ fn arm_slow(thread: &ThreadState, arrangement: u64) {
     thread.armed.store(arrangement, Ordering::Relaxed);
 }
 
-/// The calling thread brings its live bytes into the process's. For the entry points.
-pub extern "C" fn bring_in() {
+/// After a call through Rust's door that went the whole way, and outside the recorder: the thread's next ones need only be counted, if that can be arranged.
+#[inline(always)]
+pub(crate) fn arm_counting(thread: &ThreadState) {
+    let armed = thread.counts.load(Ordering::Relaxed);
+    if armed != RECORDING.load(Ordering::Relaxed) && armed != COUNTING.load(Ordering::Relaxed) {
+        arm_counting_slow(thread);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn arm_counting_slow(thread: &ThreadState) {
+    let (counting, recording) = (COUNTING.load(Ordering::Acquire), RECORDING.load(Ordering::Acquire));
+    if counting & NONE == 0 {
+        // What was recorded last is no longer the thread's last allocation.
+        thread.last_address.store(1, Ordering::Relaxed);
+        thread.counts.store(counting, Ordering::Relaxed);
+        return;
+    }
+    let interval = record::interval();
+    if recording & NONE != 0 || interval == 0 {
+        return;
+    }
+    if interval == 1 {
+        // Every one is due. Another interval draws its own countdown.
+        thread.interval.store(1, Ordering::Relaxed);
+        thread.countdown.store(0, Ordering::Relaxed);
+    } else if thread.interval.load(Ordering::Relaxed) != interval {
+        return;
+    }
+    thread.counts.store(recording, Ordering::Relaxed);
+}
+
+/// The calling thread has more live bytes than before. For the entry points.
+#[cold]
+pub extern "C" fn grew() {
+    if let Current::Known(thread) = current()
+        && let Some(record) = thread.thread_record()
+    {
+        capture::live::grew(record);
+    }
+}
+
+/// The calling thread has given so many bytes back that they are brought into the process's.
+#[cold]
+#[inline(never)]
+pub(crate) fn shrank() {
     if let Current::Known(thread) = current()
         && let Some(record) = thread.thread_record()
     {

@@ -19,6 +19,7 @@ pub mod record;
 pub mod thread_end;
 
 mod bootstrap;
+mod counted;
 mod live;
 mod registers;
 mod rust;

@@ -174,8 +174,8 @@ pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 #[inline]
 fn place(address: u64) -> (usize, usize) {
     let cell = (address >> 3).wrapping_mul(SPREAD) >> 54;
-    // Neighbouring pages have shards of their own.
-    ((address >> 12 ^ address >> 18) as usize % SHARDS, cell as usize)
+    // Neighbouring pages have shards of their own, and the same places of glibc's arenas, which lie 64 MiB apart: threads that do the same would wait for each other.
+    ((address >> 12 ^ address >> 18 ^ address >> 26) as usize % SHARDS, cell as usize)
 }
 
 #[inline]
@@ -456,6 +456,17 @@ mod tests {
         assert!(table.count * 16 <= 0x400 * 32, "{} slots", table.count);
         for address in 0x1000..0x1400 {
             assert_eq!(table.remove(address).map(|e| e.allocation().size), Some(address));
+        }
+    }
+
+    #[test]
+    fn the_same_place_of_neighbouring_arenas_has_a_shard_of_its_own_in_each() {
+        for arena in 0x7f12_3400_0000_u64 >> 26..(0x7f12_3400_0000_u64 >> 26) + 100 {
+            let mut shards: std::vec::Vec<_> =
+                (arena..arena + 16).map(|arena| place((arena << 26) + 0x8b0).0).collect();
+            shards.sort_unstable();
+            shards.dedup();
+            assert_eq!(shards.len(), 16, "from {arena:#x}");
         }
     }
 

@@ -86,8 +86,9 @@ impl<'a> Marking<'a> {
             (*table).interval = thread.interval.load(Ordering::Relaxed);
         }
         thread.marks.store(table.cast(), Ordering::Relaxed);
-        thread.interval.store(EVERY, Ordering::Relaxed);
+        // From here on no arrangement is in force by which a signal handler's call would set another interval.
         record::add_marked_thread();
+        thread.interval.store(EVERY, Ordering::Relaxed);
         Some(Self { thread, marks, epoch: region::epoch() })
     }
 }

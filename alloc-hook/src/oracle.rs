@@ -67,7 +67,8 @@ fn is_own(ip: u64) -> bool {
     matches!(modules::find(ip.wrapping_sub(1)), Found::Module(module) if modules::is_own(module))
 }
 
-/// Walks the stack of an allocation whose caller has these registers in both ways.
+/// Walks the stack of an allocation whose caller has these registers in both ways. By itself: what it takes of the stack is taken where there is room.
+#[inline(never)]
 pub(crate) fn compare(recording: &mut Recording, stack: Bounds, at: FrameAddress, registers: Registers) {
     let all = capture::registers_here!();
     walk::capture::<InHook>(recording, stack, at, registers, Some(&all));

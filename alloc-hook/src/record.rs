@@ -13,7 +13,7 @@ use capture::thread::{self, Current, Inside, Recording, ThreadState};
 use capture::tree::Tree;
 use capture::{modules, region, walk};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use layout::{AllocValues, Function, Live, Lost, RecordId, Root};
+use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
@@ -66,10 +66,11 @@ pub fn interval() -> u64 {
 
 /// Follows frees of allocations that are recorded from now on.
 pub fn follow_frees(follow: bool) {
-    if follow && !EVER_FOLLOWED.swap(true, Ordering::Relaxed) {
-        fast::rearrange();
+    if follow {
+        EVER_FOLLOWED.store(true, Ordering::Relaxed);
     }
     FOLLOW_FREES.store(follow, Ordering::Relaxed);
+    fast::rearrange();
 }
 
 /// Whether frees are followed, or were: there may be blocks whose free is awaited.
@@ -166,9 +167,7 @@ fn allocated_on(
     if recorded != 0 && !address.is_null() {
         decide(thread, function, address as u64, size as u64, recorded, from());
     }
-    if !function.is_rust() {
-        fast::arm(thread);
-    }
+    if function.is_rust() { fast::arm_counting(thread) } else { fast::arm(thread) }
 }
 
 /// Whether the call is the recorder's own: what it allocates inside a hook comes back through the Rust door, where it has no heap of its own. (Behind the malloc
@@ -245,6 +244,20 @@ fn decide(
     }
 }
 
+/// Whether every allocation is recorded.
+#[inline(always)]
+pub(crate) fn is_every() -> bool {
+    interval() == 1
+}
+
+/// Records an allocation through Rust's door that is counted already, where all are recorded and no thread is marked.
+#[inline]
+pub(crate) fn record_every(function: Function, address: u64, size: u64, pc: u64, sp: u64, fp: u64) {
+    if let Current::Known(thread) = thread::current() {
+        record(thread, function, address, size, (1 << OBJECTS_FRACTION_BITS, size), 0, pc, sp, fp);
+    }
+}
+
 /// The numbers one by one: what is handed over in memory would be written in words and read in pairs of words, which stalls the processor.
 #[inline(never)]
 #[allow(clippy::too_many_arguments, reason = "scalars travel in registers")]
@@ -290,6 +303,7 @@ fn record(
 
 /// Whoever reads the store wants no more: nobody comes here again.
 #[cold]
+#[inline(never)]
 fn stop(thread: &ThreadState) {
     static STOPPED: AtomicBool = AtomicBool::new(false);
     thread.last_address.store(1, Ordering::Relaxed);
@@ -317,6 +331,7 @@ fn follow(thread: Option<&ThreadState>, allocation: Allocation, wait: Wait) {
     }
 }
 
+#[inline]
 fn cells(values: RecordId) -> &'static AllocValues {
     // SAFETY: the id is that of allocation values, and the store stays mapped; a child after fork forgets all ids first.
     unsafe { region::record(values) }
@@ -388,6 +403,7 @@ fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, 
     thread::count(account, function, size as u64);
     if function.is_rust() {
         live_bytes::shrink(account, size as u64);
+        fast::arm_counting(thread);
     } else {
         let bytes = block_bytes(address);
         if bytes != 0 {
@@ -440,6 +456,12 @@ pub(crate) struct Freed {
 impl Freed {
     /// Nothing.
     pub(crate) const NOTHING: Self = Self { address: 0, bytes: 0, taken: None };
+
+    /// Whether an allocation was taken out of those that live.
+    #[inline(always)]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.is_some()
+    }
 
     /// For a call that also goes through another door: what the innermost one accounts for. The block's bytes, and all the rest.
     pub(crate) fn split(self) -> (Self, Self) {

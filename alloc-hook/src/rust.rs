@@ -1,8 +1,10 @@
 //! The door for Rust programs: a [`GlobalAlloc`] around any other.
 #![allow(unsafe_code)]
 
-use crate::record::{after_realloc, allocated, before_realloc, freed};
-use crate::registers::here;
+use crate::counted::{self, ALLOC, ALLOC_ZEROED, Counted};
+use crate::live;
+use crate::record::{Freed, after_realloc, allocated, before_realloc, freed, is_every, record_every};
+use crate::registers::{Caller, here};
 use core::alloc::{GlobalAlloc, Layout};
 use layout::Function;
 
@@ -38,7 +40,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on as it came.
         let address = unsafe { self.0.alloc(layout) };
-        allocated(Function::RustAlloc, address, layout.size(), here);
+        if !counted::allocated::<ALLOC>(address, layout.size()) {
+            recorded::<ALLOC>(address, layout.size(), here());
+        }
         address
     }
 
@@ -46,7 +50,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on as it came.
         let address = unsafe { self.0.alloc_zeroed(layout) };
-        allocated(Function::RustAllocZeroed, address, layout.size(), here);
+        if !counted::allocated::<ALLOC_ZEROED>(address, layout.size()) {
+            recorded::<ALLOC_ZEROED>(address, layout.size(), here());
+        }
         address
     }
 
@@ -55,17 +61,68 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
         let before = before_realloc(Function::RustRealloc, old, layout.size());
         // SAFETY: passed on as it came.
         let address = unsafe { self.0.realloc(old, layout, size) };
-        after_realloc(Function::RustRealloc, &before, !address.is_null());
-        allocated(Function::RustRealloc, address, size, here);
+        if before.is_taken() || !counted::reallocated(address, layout.size(), size) {
+            let Caller { pc, sp, fp } = here();
+            realloc_recorded(&before, address, size, pc, sp, fp);
+        }
         address
     }
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        freed(Function::RustDealloc, address, layout.size());
+        if !counted::freed(layout.size()) {
+            dealloc_recorded(address, layout.size());
+        }
         // SAFETY: passed on as it came.
         unsafe { self.0.dealloc(address, layout) };
     }
+}
+
+// What the functions come to while something is recorded: what need only be counted is inlined too, the rest is there once in a program. Numbers one by one, as in `record`.
+
+#[inline(always)]
+fn recorded<const FUNCTION: u8>(address: *mut u8, size: usize, Caller { pc, sp, fp }: Caller) {
+    match counted::allocated_between::<FUNCTION>(address, size) {
+        Counted::Wholly => {}
+        Counted::IsDue => due::<FUNCTION>(address, size, pc, sp, fp),
+        Counted::NotYet => whole::<FUNCTION>(address, size, pc, sp, fp),
+    }
+}
+
+#[inline(never)]
+fn due<const FUNCTION: u8>(address: *mut u8, size: usize, pc: u64, sp: u64, fp: u64) {
+    if is_every() && counted::allocated_due::<FUNCTION>(size) {
+        record_every(function::<FUNCTION>(), address as u64, size as u64, pc, sp, fp);
+    } else {
+        whole::<FUNCTION>(address, size, pc, sp, fp);
+    }
+}
+
+#[inline(never)]
+fn whole<const FUNCTION: u8>(address: *mut u8, size: usize, pc: u64, sp: u64, fp: u64) {
+    allocated(function::<FUNCTION>(), address, size, || Caller { pc, sp, fp });
+}
+
+const fn function<const FUNCTION: u8>() -> Function {
+    if FUNCTION == ALLOC { Function::RustAlloc } else { Function::RustAllocZeroed }
+}
+
+#[inline(never)]
+fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, pc: u64, sp: u64, fp: u64) {
+    after_realloc(Function::RustRealloc, before, !address.is_null());
+    allocated(Function::RustRealloc, address, size, || Caller { pc, sp, fp });
+}
+
+#[inline(always)]
+fn dealloc_recorded(address: *mut u8, size: usize) {
+    if live::may_contain(address as u64) || !counted::freed_between(address, size) {
+        dealloc_whole(address, size);
+    }
+}
+
+#[inline(never)]
+fn dealloc_whole(address: *mut u8, size: usize) {
+    freed(Function::RustDealloc, address, size);
 }
 
 /// The C library's allocator, as `std::alloc::System` uses it; this crate has no std.

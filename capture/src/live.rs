@@ -26,23 +26,36 @@ pub fn kind() -> Live {
 /// The calling thread, whose record this is, has so many bytes more.
 #[inline(always)]
 pub fn grow(record: &Thread, bytes: u64) {
-    region::add_own(&record.live_bytes, bytes);
-    let live = record.live_bytes.load(Ordering::Relaxed) as i64;
-    if live > record.live_bytes_max.load(Ordering::Relaxed) as i64 {
-        record.live_bytes_max.store(live as u64, Ordering::Relaxed);
-        if live >= GRAIN {
-            bring_in(record);
-        }
+    region::add_own(&record.live_bytes_below_max, bytes.wrapping_neg());
+    if (record.live_bytes_below_max.load(Ordering::Relaxed) as i64) < 0 {
+        grew(record);
+    }
+}
+
+/// The calling thread, whose record this is, has more than it had since it brought them in last.
+#[inline(always)]
+pub fn grew(record: &Thread) {
+    // What a signal handler adds in between stays, and is more or less than the new most in its turn.
+    let below = record.live_bytes_below_max.load(Ordering::Relaxed);
+    region::add_own(&record.live_bytes_below_max, below.wrapping_neg());
+    region::add_own(&record.live_bytes_max, below.wrapping_neg());
+    if record.live_bytes_max.load(Ordering::Relaxed) as i64 >= GRAIN {
+        bring_in(record);
     }
 }
 
 /// The calling thread, whose record this is, gave so many bytes back.
 #[inline(always)]
 pub fn shrink(record: &Thread, bytes: u64) {
-    region::add_own(&record.live_bytes, bytes.wrapping_neg());
-    if record.live_bytes.load(Ordering::Relaxed) as i64 <= -GRAIN {
+    region::add_own(&record.live_bytes_below_max, bytes);
+    if record.live_bytes_below_max.load(Ordering::Relaxed) as i64 >= GRAIN {
         bring_in(record);
     }
+}
+
+fn live_bytes(record: &Thread) -> i64 {
+    let below = record.live_bytes_below_max.load(Ordering::Relaxed);
+    record.live_bytes_max.load(Ordering::Relaxed).wrapping_sub(below) as i64
 }
 
 /// The same for a thread without a record.
@@ -58,13 +71,13 @@ pub fn change_unregistered(bytes: i64) {
 #[cold]
 pub fn bring_in(record: &Thread) {
     let Some(header) = region::header() else { return };
-    let live = record.live_bytes.load(Ordering::Relaxed);
-    let most = record.live_bytes_max.load(Ordering::Relaxed) as i64;
-    // A signal handler that allocates in between has added to what is left.
-    region::add_own(&record.live_bytes, live.wrapping_neg());
-    record.live_bytes_max.store(0, Ordering::Relaxed);
-    let before = header.live_bytes.fetch_add(live, Ordering::Relaxed) as i64;
-    raise(before.wrapping_add(most));
+    let most = record.live_bytes_max.load(Ordering::Relaxed);
+    let below = record.live_bytes_below_max.load(Ordering::Relaxed);
+    // What a signal handler that allocates in between adds is left.
+    region::add_own(&record.live_bytes_max, most.wrapping_neg());
+    region::add_own(&record.live_bytes_below_max, below.wrapping_neg());
+    let before = header.live_bytes.fetch_add(most.wrapping_sub(below), Ordering::Relaxed);
+    raise(before.wrapping_add(most) as i64);
 }
 
 fn raise(live: i64) {
@@ -86,7 +99,7 @@ fn raise(live: i64) {
 pub fn bytes() -> i64 {
     let Some(header) = region::header() else { return 0 };
     let mut live = header.live_bytes.load(Ordering::Relaxed);
-    region::each_thread_record(|record| live = live.wrapping_add(record.live_bytes.load(Ordering::Relaxed)));
+    region::each_thread_record(|record| live = live.wrapping_add(live_bytes(record) as u64));
     live as i64
 }
 

@@ -32,8 +32,15 @@ pub use inside::Inside;
 pub use names::{note_names, recorded_name, rename_record};
 pub use recording::{MAX_FRAMES, Recording};
 
-/// Bytes of stack that a walk in a hook may take, and some more: other compilers' settings make it take more than the preload library's. Without optimisation it takes several times as much.
-const ROOM_TO_WALK: u64 = if cfg!(debug_assertions) { 56 << 10 } else { 7 << 10 };
+/// Bytes of stack that a walk in a hook may take, and some more: other compilers' settings make it take more than the preload library's. Without optimisation it takes several times as much,
+/// and more than twice as much where each is compared with others.
+const ROOM_TO_WALK: u64 = if cfg!(debug_assertions) {
+    56 << 10
+} else if cfg!(feature = "oracle") {
+    16 << 10
+} else {
+    7 << 10
+};
 
 /// The thread is the recorder's own: nothing of it is recorded.
 const IGNORED: usize = 1;
@@ -42,6 +49,9 @@ const UNREGISTERED: usize = 2;
 
 /// Threads of the recorder that start others. Rust's library allocates in a new thread before the first line of ours runs there, and until then the thread has its creator's name.
 const OWN_CREATORS: [&[u8; 16]; 2] = [b"profrec-server\0\0", b"profrec-record\0\0"];
+
+/// Bit of [`ThreadState::counts`] while the thread is inside the recorder: no arrangement has it.
+const INSIDE: u64 = 1;
 
 const FREE: u32 = 0;
 const LIVE: u32 = 1;
@@ -74,6 +84,8 @@ pub struct ThreadState {
     pub interval: AtomicU64,
     /// By which arrangement the thread's calls may be counted in a few instructions (`alloc_hook::fast`); 0: by none.
     pub armed: AtomicU64,
+    /// The same for calls through Rust's door, which then need only be counted.
+    pub counts: AtomicU64,
     /// The thread's last allocation, if it was recorded: its address (1: none), values and objects. Freed before the next, it is temporary.
     pub last_address: AtomicU64,
     /// See `last_address`.
@@ -120,6 +132,8 @@ pub mod offsets {
     pub const RECORD: usize = offset_of!(ThreadState, record);
     /// See [`ThreadState::armed`].
     pub const ARMED: usize = offset_of!(ThreadState, armed);
+    /// See [`ThreadState::counts`].
+    pub const COUNTS: usize = offset_of!(ThreadState, counts);
     /// See [`ThreadState::countdown`].
     pub const COUNTDOWN: usize = offset_of!(ThreadState, countdown);
     /// See [`ThreadState::last_address`].
@@ -133,7 +147,9 @@ pub fn disarm_current() {
     let word = tls::get();
     if word > UNREGISTERED {
         // SAFETY: such a word is the address of a state, which is never unmapped.
-        unsafe { &*(word as *const ThreadState) }.armed.store(0, Ordering::Relaxed);
+        let state = unsafe { &*(word as *const ThreadState) };
+        state.armed.store(0, Ordering::Relaxed);
+        state.counts.store(0, Ordering::Relaxed);
     }
 }
 
@@ -354,6 +370,7 @@ impl ThreadState {
         state.random.store(seed ^ now | 1, Ordering::Relaxed);
         state.interval.store(0, Ordering::Relaxed);
         state.armed.store(0, Ordering::Relaxed);
+        state.counts.store(0, Ordering::Relaxed);
         state.last_address.store(1, Ordering::Relaxed);
         state.sampled_cpu_ns.store(0, Ordering::Relaxed);
         state.session.store(0, Ordering::Relaxed);
@@ -449,6 +466,8 @@ impl ThreadState {
             return None;
         }
         self.inside.store(1, Ordering::Relaxed);
+        // What is allocated now is not to be counted.
+        region::or_own(&self.counts, INSIDE);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         Some(Inside { state: self })
     }

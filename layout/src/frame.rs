@@ -50,6 +50,7 @@ impl Frame {
     }
 
     /// A frame that stands for something else than a code address.
+    #[inline]
     pub const fn pseudo(pseudo: Pseudo) -> Self {
         Self(pseudo.encode() | (PSEUDO_MODULE << AVMA_BITS))
     }

@@ -146,7 +146,7 @@ record! {
         bytes: [u64; FUNCTIONS],
         /// Path of the executable (`/proc/self/exe`), `exe_length` bytes, padded with zeros.
         exe: [u64; 512],
-        /// Live bytes of all threads, but for what each has not brought in yet ([`Thread`]'s `live_bytes`). A signed number.
+        /// Live bytes of all threads, but for what each has not brought in yet ([`ThreadFields::live_bytes`]). A signed number.
         live_bytes: u64,
         /// Most that `live_bytes` came to.
         peak_live_bytes: u64,
@@ -191,14 +191,21 @@ record! {
         calls: [u64; FUNCTIONS],
         /// Bytes asked of each allocation function; of Rust's `dealloc`, bytes given back.
         bytes: [u64; FUNCTIONS],
-        /// Live bytes that the thread has not brought into the header's yet. A signed number.
-        live_bytes: u64,
-        /// Most that this came to since it was brought in last.
+        /// Most live bytes that the thread had since it brought them into the header's last.
         live_bytes_max: u64,
+        /// How far below that they are. A signed number, like their difference, which is what the thread has not brought in yet.
+        live_bytes_below_max: u64,
         /// CPU time at whose end the thread was gone, or the process, with no sample to give it to.
         unsampled_cpu_ns: u64,
         /// Reserved.
         reserved: [u64; 24],
+    }
+}
+
+impl ThreadFields {
+    /// Live bytes that the thread has not brought into the header's yet.
+    pub const fn live_bytes(&self) -> i64 {
+        self.live_bytes_max.wrapping_sub(self.live_bytes_below_max) as i64
     }
 }
 

@@ -18,8 +18,7 @@ const CALLOC: usize = Function::Calloc as usize * 8;
 const FREE: usize = Function::Free as usize * 8;
 const CALLS: usize = offset_of!(Thread, calls);
 const BYTES: usize = offset_of!(Thread, bytes);
-const LIVE: usize = offset_of!(Thread, live_bytes);
-const LIVE_MOST: usize = offset_of!(Thread, live_bytes_max);
+const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
 
 /// Leaves at once if nothing is recorded in this process; goes the whole way (3) unless the thread, whose state `r11` gets, has the arrangement in force, which `r10` gets.
 macro_rules! begin {
@@ -96,15 +95,10 @@ macro_rules! allocate {
             "mov rdi, qword ptr [r11 + {record}]\n",
             chunk_bytes!("rax", "edx", "rdx"),
             // As `capture::live::grow`.
-            "add qword ptr [rdi + {live}], rcx\n",
-            "mov rcx, qword ptr [rdi + {live}]\n",
-            "cmp rcx, qword ptr [rdi + {live_most}]\n",
-            "jle 5f\n",
-            "mov qword ptr [rdi + {live_most}], rcx\n",
-            "cmp rcx, {grain}\n",
-            "jl 5f\n",
+            "sub qword ptr [rdi + {live_below_max}], rcx\n",
+            "jns 5f\n",
             "mov qword ptr [rsp], rax\n",
-            "call {bring_in}\n",
+            "call {grew}\n",
             "mov rax, qword ptr [rsp]\n",
             "5:\n",
             "add rsp, 8\n",
@@ -134,7 +128,7 @@ macro_rules! counted {
             idle = sym next::IDLE,
             next = sym $next,
             arrangement = sym fast::ARRANGEMENT,
-            bring_in = sym fast::bring_in,
+            grew = sym fast::grew,
             no_state = const offsets::NO_STATE,
             armed = const offsets::ARMED,
             countdown = const offsets::COUNTDOWN,
@@ -143,9 +137,7 @@ macro_rules! counted {
             calls = const CALLS + $index,
             bytes = const BYTES + $index,
             chunks = const fast::CHUNKS,
-            live = const LIVE,
-            live_most = const LIVE_MOST,
-            grain = const GRAIN,
+            live_below_max = const LIVE_BELOW_MAX,
         )
     };
 }
@@ -218,6 +210,8 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         "shr rcx, 12",
         "shr rdx, 18",
         "xor ecx, edx",
+        "shr rdx, 8",
+        "xor ecx, edx",
         "and ecx, 63",
         "shl ecx, 10",
         "add eax, ecx",
@@ -230,11 +224,11 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         "je 4f",
         chunk_bytes!("rdi", "eax", "rax"),
         // As `capture::live::shrink`, unless what is left is to be brought in.
-        "mov rax, qword ptr [rdx + {live}]",
-        "sub rax, rcx",
-        "cmp rax, -{grain}",
-        "jle 3f",
-        "sub qword ptr [rdx + {live}], rcx",
+        "mov rax, qword ptr [rdx + {live_below_max}]",
+        "add rax, rcx",
+        "cmp rax, {grain}",
+        "jge 3f",
+        "add qword ptr [rdx + {live_below_max}], rcx",
         "4:",
         "add qword ptr [rdx + {calls}], 1",
         "jmp qword ptr [rip + {next}]",
@@ -254,7 +248,7 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         followed = const fast::FOLLOWED,
         chunks = const fast::CHUNKS,
         calls = const CALLS + FREE,
-        live = const LIVE,
+        live_below_max = const LIVE_BELOW_MAX,
         grain = const GRAIN,
     )
 }

@@ -1,7 +1,8 @@
 //! The guard of the allocation hooks.
 
-use super::{Recording, ThreadState};
+use super::{INSIDE, Recording, ThreadState};
 use crate::kept::Kept;
+use crate::region;
 use core::sync::atomic::Ordering;
 
 /// Proof that the calling thread is inside the recorder: what it allocates now is the recorder's own.
@@ -12,6 +13,7 @@ pub struct Inside<'a> {
 
 impl Inside<'_> {
     /// What the thread's allocation hook uses, and what it keeps from one allocation to the next.
+    #[inline]
     pub fn recording(&mut self) -> (&mut Recording, &mut Kept) {
         // SAFETY: the guard is exclusive for its thread, and the handler has a recording of its own.
         let (recording, kept) = unsafe { (&mut *self.state.hook.get(), &mut *self.state.kept.get()) };
@@ -26,8 +28,10 @@ impl Inside<'_> {
 }
 
 impl Drop for Inside<'_> {
+    #[inline]
     fn drop(&mut self) {
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        region::and_own(&self.state.counts, !INSIDE);
         self.state.inside.store(0, Ordering::Relaxed);
     }
 }
