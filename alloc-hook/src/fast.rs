@@ -33,7 +33,7 @@ pub(crate) static RECORDING: AtomicU64 = AtomicU64::new(NONE);
 /// Numbers given out.
 static LAST: AtomicU64 = AtomicU64::new(NONE);
 
-pub use crate::live::{COUNTS, SPREAD};
+pub use crate::live::COUNTS;
 
 /// A countdown that no program comes to the end of.
 const NEVER: u64 = 1 << 62;
@@ -58,7 +58,7 @@ fn arrangement() -> Option<u64> {
     let known = [&next::MALLOC, &next::CALLOC, &next::FREE].iter().all(|next| !next.load(Ordering::Relaxed).is_null());
     // A block that was made at the start must be recognised when it is given back.
     let possible = known && next::is_known() && bootstrap::is_unused() && region::header().is_some();
-    if !possible || record::interval() == 1 || record::any_marked() {
+    if !possible || record::any_marked() {
         return None;
     }
     let chunks = match (record::accounts(Live::Allocated), has_chunks()) {
@@ -66,7 +66,7 @@ fn arrangement() -> Option<u64> {
         (true, true) => CHUNKS,
         (true, false) => return None,
     };
-    Some(if record::ever_followed_frees() { chunks | FOLLOWED } else { chunks })
+    Some(if record::follows_frees() { chunks | FOLLOWED } else { chunks })
 }
 
 /// What can be arranged behind Rust's door.
@@ -91,16 +91,23 @@ pub(crate) fn arm(thread: &ThreadState) {
 #[cold]
 #[inline(never)]
 fn arm_slow(thread: &ThreadState, arrangement: u64) {
-    match record::interval() {
-        0 => {
-            // A countdown of no interval: the next one draws another.
-            thread.interval.store(0, Ordering::Relaxed);
-            thread.countdown.store(NEVER, Ordering::Relaxed);
-        }
-        interval if thread.interval.load(Ordering::Relaxed) != interval => return,
-        _ => {}
+    if counts_down(thread, record::interval()) {
+        thread.armed.store(arrangement, Ordering::Relaxed);
     }
-    thread.armed.store(arrangement, Ordering::Relaxed);
+}
+
+/// Whether the thread's countdown is one of this interval; it becomes one where nothing need be drawn for that.
+fn counts_down(thread: &ThreadState, interval: u64) -> bool {
+    // Whatever interval comes next draws a countdown of its own.
+    let countdown = match interval {
+        0 => NEVER,
+        // Every one is due.
+        1 => 0,
+        _ => return thread.interval.load(Ordering::Relaxed) == interval,
+    };
+    thread.interval.store(interval, Ordering::Relaxed);
+    thread.countdown.store(countdown, Ordering::Relaxed);
+    true
 }
 
 /// After a call through Rust's door that went the whole way, and outside the recorder: the thread's next ones need only be counted, if that can be arranged.
@@ -123,17 +130,9 @@ fn arm_counting_slow(thread: &ThreadState) {
         return;
     }
     let interval = record::interval();
-    if recording & NONE != 0 || interval == 0 {
-        return;
+    if recording & NONE == 0 && interval != 0 && counts_down(thread, interval) {
+        thread.counts.store(recording, Ordering::Relaxed);
     }
-    if interval == 1 {
-        // Every one is due. Another interval draws its own countdown.
-        thread.interval.store(1, Ordering::Relaxed);
-        thread.countdown.store(0, Ordering::Relaxed);
-    } else if thread.interval.load(Ordering::Relaxed) != interval {
-        return;
-    }
-    thread.counts.store(recording, Ordering::Relaxed);
 }
 
 /// The calling thread has more live bytes than before. For the entry points.
@@ -146,10 +145,9 @@ pub extern "C" fn grew() {
     }
 }
 
-/// The calling thread has given so many bytes back that they are brought into the process's.
+/// The calling thread has given so many bytes back that they are brought into the process's. For the entry points.
 #[cold]
-#[inline(never)]
-pub(crate) fn shrank() {
+pub extern "C" fn shrank() {
     if let Current::Known(thread) = current()
         && let Some(record) = thread.thread_record()
     {

@@ -27,7 +27,6 @@ const INTERVAL: u64 = MARKED_THREAD - 1;
 const MARKED_THREAD: u64 = 1 << 44;
 /// Whether frees of recorded allocations are followed.
 static FOLLOW_FREES: AtomicBool = AtomicBool::new(false);
-static EVER_FOLLOWED: AtomicBool = AtomicBool::new(false);
 /// How live bytes are known behind the malloc family: a [`Live`]. (Behind Rust's door the layout tells.)
 static LIVE: AtomicU8 = AtomicU8::new(Live::Unknown as u8);
 
@@ -66,16 +65,8 @@ pub fn interval() -> u64 {
 
 /// Follows frees of allocations that are recorded from now on.
 pub fn follow_frees(follow: bool) {
-    if follow {
-        EVER_FOLLOWED.store(true, Ordering::Relaxed);
-    }
     FOLLOW_FREES.store(follow, Ordering::Relaxed);
     fast::rearrange();
-}
-
-/// Whether frees are followed, or were: there may be blocks whose free is awaited.
-pub(crate) fn ever_followed_frees() -> bool {
-    EVER_FOLLOWED.load(Ordering::Relaxed)
 }
 
 /// Whether frees are followed.

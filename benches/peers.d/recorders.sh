@@ -49,7 +49,7 @@ recorders_of() {
   fi
   [ -z "$slow" ] || [ -z "$valgrind" ] || [ "$workload" = redis ] || recorders+=(valgrind-dhat)
   if [ "$workload" = json ]; then
-    recorders+=(crate-off crate-sampled crate-allocs crate-heap crate-dhat crate-jemalloc crate-jemalloc-19)
+    recorders+=(crate-off threaded crate-sampled crate-allocs crate-heap crate-dhat crate-jemalloc crate-jemalloc-19)
     [ -z "$slow" ] || recorders+=(crate-jemalloc-0)
   fi
 }
@@ -59,6 +59,7 @@ base_of() {
     jemalloc-*) if [[ " ${recorders[*]} " == *" jemalloc "* ]]; then echo jemalloc; else echo none; fi ;;
     tcmalloc-*) echo tcmalloc ;;
     crate-jemalloc-*) echo crate-jemalloc ;;
+    crate-sampled | crate-allocs | crate-heap) echo threaded ;;
     *) echo none ;;
   esac
 }
@@ -66,6 +67,7 @@ base_of() {
 name_of() {
   case $1 in
     none) echo plain ;;
+    threaded) echo 'plain, a second thread' ;;
     stat) echo 'profrec stat' ;;
     sampled) echo 'profrec record heap, 512K' ;;
     allocs | heap | cpu) echo "profrec record $1" ;;
@@ -100,7 +102,7 @@ prefix_of() {
   mkdir "$output"
   local record=("$profrec" record --quiet --symbols none -o "$output/x.collapsed")
   case $1 in
-    none) prefix=() ;;
+    none | threaded) prefix=() ;;
     stat) prefix=("$profrec" stat -o "$output/stat" --) ;;
     sampled) prefix=("${record[@]}" --mode heap --interval 512KiB --) ;;
     allocs | heap | cpu) prefix=("${record[@]}" --mode "$1" --) ;;

@@ -47,6 +47,7 @@ json_workload() {
 # The program that a recorder is compiled into, if it is.
 variant() {
   case $1 in
+    threaded) command[0]=$target/peers/release/threaded ;;
     crate-dhat) command[0]=$target/peers/release/dhat ;;
     crate-jemalloc*) command[0]=$target/peers/release/jemalloc ;;
     crate-*) command[0]=$target/peers/release/recording ;;

@@ -20,14 +20,13 @@ const CALLS: usize = offset_of!(Thread, calls);
 const BYTES: usize = offset_of!(Thread, bytes);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
 
-/// Leaves at once if nothing is recorded in this process; goes the whole way (3) unless the thread, whose state `r11` gets, has the arrangement in force, which `r10` gets.
+// A place in the filter is a number of 16 bits.
+const _: () = assert!(size_of_val(&fast::COUNTS) == 1 << 16);
+
+/// `r11` gets the thread's state, `r10` the arrangement in force; goes to 3 unless the thread has it.
 macro_rules! begin {
     () => {
         concat!(
-            "cmp byte ptr [rip + {idle}], 0\n",
-            "je 2f\n",
-            "jmp qword ptr [rip + {next}]\n",
-            "2:\n",
             "mov r10, qword ptr [rip + {arrangement}]\n",
             "mov r11, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
             "mov r11, qword ptr fs:[r11]\n",
@@ -39,28 +38,26 @@ macro_rules! begin {
     };
 }
 
-/// The bytes that glibc gave to `$block`, into `rcx`, as `fast::chunk_bytes` computes them; `$low` is the lower half of `$spare`.
+/// The whole way, unless nothing is recorded in this process: then there is none.
+macro_rules! whole {
+    () => {
+        concat!("3:\n", "cmp byte ptr [rip + {idle}], 0\n", "je 2f\n", "jmp qword ptr [rip + {next}]\n", "2:\n")
+    };
+}
+
+/// The bytes that glibc gave to `$block`, into `rcx`, as `fast::chunk_bytes` computes them; goes to `$mapped` for a block of a mapping of its own.
 macro_rules! chunk_bytes {
-    ($block:literal, $low:literal, $spare:literal) => {
+    ($block:literal, $mapped:literal) => {
         concat!(
             "mov rcx, qword ptr [",
             $block,
             " - 8]\n",
-            "mov ",
-            $low,
-            ", ecx\n",
-            "and rcx, -8\n",
-            "and ",
-            $low,
-            ", 2\n",
-            "lea ",
-            $spare,
-            ", [",
-            $spare,
-            " * 4 + 8]\n",
-            "sub rcx, ",
-            $spare,
+            "test cl, 2\n",
+            "jne ",
+            $mapped,
             "\n",
+            "and rcx, -8\n",
+            "sub rcx, 8\n"
         )
     };
 }
@@ -86,22 +83,29 @@ macro_rules! allocate {
             "jne 4f\n",
             "jmp qword ptr [rip + {next}]\n",
             "4:\n",
-            "push r11\n",
+            "push rax\n",
             ".cfi_adjust_cfa_offset 8\n",
             "call qword ptr [rip + {next}]\n",
+            "pop rdx\n",
+            ".cfi_adjust_cfa_offset -8\n",
             "test rax, rax\n",
             "je 5f\n",
-            "mov r11, qword ptr [rsp]\n",
-            "mov rdi, qword ptr [r11 + {record}]\n",
-            chunk_bytes!("rax", "edx", "rdx"),
+            chunk_bytes!("rax", "6f"),
             // As `capture::live::grow`.
-            "sub qword ptr [rdi + {live_below_max}], rcx\n",
-            "jns 5f\n",
-            "mov qword ptr [rsp], rax\n",
-            "call {grew}\n",
-            "mov rax, qword ptr [rsp]\n",
+            "7:\n",
+            "sub qword ptr [rdx + {live_below_max}], rcx\n",
+            "js 8f\n",
             "5:\n",
-            "add rsp, 8\n",
+            "ret\n",
+            "6:\n",
+            "and rcx, -8\n",
+            "sub rcx, 16\n",
+            "jmp 7b\n",
+            "8:\n",
+            "push rax\n",
+            ".cfi_adjust_cfa_offset 8\n",
+            "call {grew}\n",
+            "pop rax\n",
             ".cfi_adjust_cfa_offset -8\n",
             "ret\n",
         )
@@ -120,7 +124,7 @@ macro_rules! counted {
             begin!(),
             $($before,)*
             allocate!($size),
-            "3:",
+            whole!(),
             $($entry,)*
             "jmp {body}",
             ".cfi_endproc",
@@ -194,46 +198,44 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         begin!(),
         "test rdi, rdi",
         "je 3f",
-        // Temporary, perhaps.
-        "cmp rdi, qword ptr [r11 + {last_address}]",
-        "je 3f",
         "test r10b, {followed}",
         "je 5f",
         // Sampled, perhaps: the filter of live allocations, as `live::place` has it.
-        "movabs rax, {spread}",
-        "mov rcx, rdi",
-        "shr rcx, 3",
-        "imul rax, rcx",
-        "shr rax, 54",
         "mov rcx, rdi",
         "mov rdx, rdi",
-        "shr rcx, 12",
-        "shr rdx, 18",
+        "shr rcx, 4",
+        "shr rdx, 16",
         "xor ecx, edx",
-        "shr rdx, 8",
-        "xor ecx, edx",
-        "and ecx, 63",
-        "shl ecx, 10",
-        "add eax, ecx",
+        "movzx ecx, cx",
         "lea rdx, [rip + {counts}]",
-        "cmp byte ptr [rdx + rax], 0",
+        "cmp byte ptr [rdx + rcx], 0",
         "jne 3f",
-        "5:",
+        "6:",
         "mov rdx, qword ptr [r11 + {record}]",
         "test r10b, {chunks}",
         "je 4f",
-        chunk_bytes!("rdi", "eax", "rax"),
-        // As `capture::live::shrink`, unless what is left is to be brought in.
-        "mov rax, qword ptr [rdx + {live_below_max}]",
-        "add rax, rcx",
-        "cmp rax, {grain}",
-        "jge 3f",
+        chunk_bytes!("rdi", "3f"),
+        // As `capture::live::shrink`.
         "add qword ptr [rdx + {live_below_max}], rcx",
+        "cmp qword ptr [rdx + {live_below_max}], {grain}",
+        "jge 7f",
         "4:",
         "add qword ptr [rdx + {calls}], 1",
         "jmp qword ptr [rip + {next}]",
-        "3:",
+        // Temporary, perhaps. (Where frees are followed, those that may be are in the filter.)
+        "5:",
+        "cmp rdi, qword ptr [r11 + {last_address}]",
+        "jne 6b",
+        whole!(),
         "jmp {body}",
+        "7:",
+        "add qword ptr [rdx + {calls}], 1",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "call {shrank}",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp qword ptr [rip + {next}]",
         ".cfi_endproc",
         body = sym body,
         idle = sym next::IDLE,
@@ -243,8 +245,8 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         armed = const offsets::ARMED,
         record = const offsets::RECORD,
         last_address = const offsets::LAST_ADDRESS,
-        spread = const fast::SPREAD,
         counts = sym fast::COUNTS,
+        shrank = sym fast::shrank,
         followed = const fast::FOLLOWED,
         chunks = const fast::CHUNKS,
         calls = const CALLS + FREE,
