@@ -5,11 +5,12 @@
 use crate::labels::outside;
 use crate::sampler::{action, asking, guests, timers};
 use crate::start::{self, Directory, OWN_HEAP, Plan};
+use capture::region;
 use capture::region::Purpose;
 use capture::syscall::filter;
 pub use capture::syscall::filter::Before;
 use capture::syscall::{self, File};
-use capture::{region, thread};
+use capture::thread::{self, Current};
 use layout::modes;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -273,6 +274,10 @@ pub fn before_filter(program: Option<u64>) -> Option<Before> {
     crate::resident::end();
     // A filter that cannot be read, by us or by the kernel, may be any.
     let bytes = program.and_then(instructions);
+    if let Current::Known(thread) = thread::current() {
+        // Its stack is found by the kernel's list of mappings, once.
+        thread.stack_around(&raw const bytes as u64);
+    }
     let foreseen = filter::foresee(bytes.as_ref().map(|bytes| bytes.as_chunks().0));
     if foreseen.stops_growth() {
         region::commit_ahead(CHUNKS_AHEAD);

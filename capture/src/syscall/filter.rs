@@ -130,7 +130,7 @@ const LOG: u32 = 0x7ffc_0000;
 const ALLOW: u32 = 0x7fff_0000;
 
 /// Our calls, with arguments as we pass them; addresses and descriptors are any.
-fn calls() -> [(usize, [u64; 6]); 30] {
+fn calls() -> [(usize, [u64; 6]); 33] {
     const AT_FDCWD: u64 = -100_i64 as u64;
     const CLOEXEC: u64 = 0o2_000_000;
     let (read_write, anonymous) = (mm::READ_WRITE as u64, mm::ANONYMOUS as u64);
@@ -139,6 +139,7 @@ fn calls() -> [(usize, [u64; 6]); 30] {
         (number::CLOSE, [3, 0, 0, 0, 0, 0]),
         (number::FSTAT, [3, 0, 0, 0, 0, 0]),
         (number::MMAP, [0, 4096, read_write, anonymous, u64::MAX, 0]),
+        (number::MPROTECT, [0, 4096, mm::READ as u64, 0, 0, 0]),
         (number::MUNMAP, [0, 4096, 0, 0, 0, 0]),
         (number::RT_SIGPROCMASK, [super::NO_SUCH_OPERATION as u64, 0, 0, 8, 0, 0]),
         (number::RT_SIGPROCMASK, [super::SET_MASK as u64, 0, 0, 8, 0, 0]),
@@ -154,6 +155,7 @@ fn calls() -> [(usize, [u64; 6]); 30] {
         (number::GETRLIMIT, [1, 0, 0, 0, 0, 0]),
         (number::GETPPID, [0; 6]),
         (number::PRCTL, [super::PR_GET_NAME as u64, 0, 0, 0, 0, 0]),
+        (number::ARCH_PRCTL, [super::ARCH_GET_FS as u64, 0, 0, 0, 0, 0]),
         (number::GETTID, [0; 6]),
         (number::GETDENTS64, [3, 0, 4096, 0, 0, 0]),
         (number::TIMER_CREATE, [6, 0, 0, 0, 0, 0]),
@@ -162,6 +164,7 @@ fn calls() -> [(usize, [u64; 6]); 30] {
         (number::CLOCK_GETTIME, [3, 0, 0, 0, 0, 0]),
         (number::OPENAT, [AT_FDCWD, 0, CLOEXEC, 0o600, 0, 0]),
         (number::READLINKAT, [AT_FDCWD, 0, 0, 4096, 0, 0]),
+        (number::GET_ROBUST_LIST, [0; 6]),
         (number::FALLOCATE, [3, 0, 0, 4096, 0, 0]),
         (number::RT_TGSIGQUEUEINFO, [1, 1, 27, 0, 0, 0]),
         (number::PROCESS_VM_READV, [1, 0, 1, 0, 1, 0]),
@@ -310,6 +313,13 @@ mod tests {
         assert_eq!(of(&[op(LOAD, 0, 0, 1), op(RETURN, 0, 0, 0)], 0, [0; 6]), None);
         assert_eq!(of(&[op(0x05, 0, 0, u32::MAX)], 0, [0; 6]), None);
         assert_eq!(of(&[op(0x34, 0, 0, 0), op(RETURN, 0, 0, 0)], 0, [0; 6]), None);
+    }
+
+    #[test]
+    fn every_call_of_ours_is_foreseen() {
+        for number in number::ALL {
+            assert!(calls().iter().any(|(foreseen, _)| foreseen == number), "call {number} would be made unforeseen");
+        }
     }
 
     #[test]

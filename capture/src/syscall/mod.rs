@@ -16,6 +16,7 @@ const NO_SUCH_OPERATION: usize = 0x7fff;
 const SET_MASK: usize = 2;
 const POPULATE_WRITE: usize = 23;
 const PR_GET_NAME: usize = 16;
+const ARCH_GET_FS: usize = 0x1003;
 
 /// Error number of a failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +237,6 @@ pub fn robust_list() -> Result<u64, Errno> {
 
 /// The calling thread's thread pointer, which may point to anything.
 pub fn thread_pointer() -> Result<u64, Errno> {
-    const ARCH_GET_FS: usize = 0x1003;
     let mut pointer = 0_u64;
     // SAFETY: the kernel writes one word.
     check(unsafe { syscall(number::ARCH_PRCTL, [ARCH_GET_FS, &raw mut pointer as usize, 0, 0, 0, 0]) })?;

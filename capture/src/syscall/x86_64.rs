@@ -45,37 +45,48 @@ pub fn trap() -> ! {
     unsafe { asm!("ud2", options(noreturn)) }
 }
 
-/// System-call numbers.
-#[allow(missing_docs, reason = "each is the number of the call of that name")]
-pub mod number {
-    pub const READ: usize = 0;
-    pub const CLOSE: usize = 3;
-    pub const FSTAT: usize = 5;
-    pub const MMAP: usize = 9;
-    pub const MPROTECT: usize = 10;
-    pub const MUNMAP: usize = 11;
-    pub const RT_SIGPROCMASK: usize = 14;
-    pub const PREAD64: usize = 17;
-    pub const PWRITE64: usize = 18;
-    pub const SCHED_YIELD: usize = 24;
-    pub const MADVISE: usize = 28;
-    pub const GETPID: usize = 39;
-    pub const FTRUNCATE: usize = 77;
-    pub const GETRLIMIT: usize = 97;
-    pub const GETPPID: usize = 110;
-    pub const RT_SIGPENDING: usize = 127;
-    pub const PRCTL: usize = 157;
-    pub const ARCH_PRCTL: usize = 158;
-    pub const GETTID: usize = 186;
-    pub const GETDENTS64: usize = 217;
-    pub const TIMER_CREATE: usize = 222;
-    pub const TIMER_SETTIME: usize = 223;
-    pub const TIMER_DELETE: usize = 226;
-    pub const CLOCK_GETTIME: usize = 228;
-    pub const OPENAT: usize = 257;
-    pub const READLINKAT: usize = 267;
-    pub const GET_ROBUST_LIST: usize = 274;
-    pub const FALLOCATE: usize = 285;
-    pub const RT_TGSIGQUEUEINFO: usize = 297;
-    pub const PROCESS_VM_READV: usize = 310;
+/// Defines the numbers, and the list of them.
+macro_rules! numbers {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        /// System-call numbers.
+        #[allow(missing_docs, reason = "each is the number of the call of that name")]
+        pub mod number {
+            $(pub const $name: usize = $number;)*
+            /// All of them, ascending.
+            pub const ALL: &[usize] = &[$($number),*];
+        }
+    };
+}
+
+numbers! {
+    READ = 0,
+    CLOSE = 3,
+    FSTAT = 5,
+    MMAP = 9,
+    MPROTECT = 10,
+    MUNMAP = 11,
+    RT_SIGPROCMASK = 14,
+    PREAD64 = 17,
+    PWRITE64 = 18,
+    SCHED_YIELD = 24,
+    MADVISE = 28,
+    GETPID = 39,
+    FTRUNCATE = 77,
+    GETRLIMIT = 97,
+    GETPPID = 110,
+    RT_SIGPENDING = 127,
+    PRCTL = 157,
+    ARCH_PRCTL = 158,
+    GETTID = 186,
+    GETDENTS64 = 217,
+    TIMER_CREATE = 222,
+    TIMER_SETTIME = 223,
+    TIMER_DELETE = 226,
+    CLOCK_GETTIME = 228,
+    OPENAT = 257,
+    READLINKAT = 267,
+    GET_ROBUST_LIST = 274,
+    FALLOCATE = 285,
+    RT_TGSIGQUEUEINFO = 297,
+    PROCESS_VM_READV = 310,
 }
