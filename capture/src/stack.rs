@@ -70,9 +70,11 @@ impl StackMemory {
     /// Memory of a walk that starts at `sp`, on a thread whose stack is `bounds`.
     #[inline]
     pub fn new(bounds: Bounds, sp: u64) -> Self {
-        let known = bounds.contains(sp) && bounds.high - sp >= 8;
-        let (low, span) = if known { (sp, bounds.high - sp - 7) } else { (0, 0) };
         let slots_from = bounds.high.wrapping_sub(8).wrapping_sub(u64::from(u32::MAX));
+        let known = bounds.contains(sp) && bounds.high - sp >= 8;
+        // Words farther from the root have no number: like those of other stacks.
+        let low = if bounds.high > u64::from(u32::MAX) + 8 { sp.max(slots_from) } else { sp };
+        let (low, span) = if known { (low, bounds.high - low - 7) } else { (0, 0) };
         Self { low, span, slots_from, elsewhere: Probed::new() }
     }
 
@@ -94,8 +96,14 @@ impl Memory for StackMemory {
 
     #[inline]
     fn slot(&self, address: u64) -> Option<Slot> {
-        let number = u32::try_from(address.wrapping_sub(self.slots_from)).ok()?;
-        self.is_known(address).then_some(Slot(number))
+        self.is_known(address).then_some(Slot(address.wrapping_sub(self.slots_from) as u32))
+    }
+
+    #[inline]
+    fn numbered_word(&mut self, address: u64) -> Option<(Slot, u64)> {
+        let slot = self.slot(address)?;
+        // SAFETY: within the stack between its pointer and its top, which is mapped while the thread runs.
+        Some((slot, unsafe { core::ptr::read_unaligned(address as *const u64) }))
     }
 
     #[inline]
@@ -122,7 +130,23 @@ impl Memory for StackMemory {
             }
             unchanged += 8;
         }
-        unchanged + self.unchanged_of(rest)
+        let (rest, fours) = rest.as_rchunks::<4>();
+        for four in fours {
+            // SAFETY: as above.
+            let differ = four.iter().fold(0, |all, word| all | unsafe { self.difference(word) });
+            if at_once(differ) != 0 {
+                return unchanged + self.unchanged_of(four);
+            }
+            unchanged += 4;
+        }
+        for word in rest.iter().rev() {
+            // SAFETY: as above.
+            if unsafe { self.difference(word) } != 0 {
+                return unchanged;
+            }
+            unchanged += 1;
+        }
+        unchanged
     }
 }
 
@@ -198,7 +222,7 @@ mod tests {
         // Root first.
         let words: [Word; 40] = core::array::from_fn(|i| {
             let word = 39 - i as u64;
-            Word { slot: memory.slot(low + word * 8).unwrap(), frame: i as u32, word }
+            Word { slot: memory.slot(low + word * 8).unwrap(), word }
         });
         assert_eq!(StackMemory::new(bounds, low).unchanged(&words, low), 40);
         for (changed, word) in core::hint::black_box(&mut stack).iter_mut().enumerate() {
@@ -208,7 +232,7 @@ mod tests {
         }
         for none in 0..39 {
             let mut words = words;
-            words[none..none + 2].copy_from_slice(&Word::none(7));
+            words[none..none + 2].copy_from_slice(&Word::NONE);
             // Memory can hold one of the two, not both.
             let unchanged = StackMemory::new(bounds, low).unchanged(&words, low);
             assert!([38 - none, 39 - none].contains(&unchanged), "{unchanged} behind {none}");
@@ -216,7 +240,7 @@ mod tests {
         // From a frame that lies below the stack pointer on nothing is compared.
         assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words, low + 152), 0);
         assert_eq!(StackMemory::new(bounds, low + 160).unchanged(&words[..20], low + 160), 20);
-        assert_eq!(StackMemory::new(bounds, low).unchanged(&Word::none(0), low), 0);
+        assert_eq!(StackMemory::new(bounds, low).unchanged(&Word::NONE, low), 0);
         assert_eq!(StackMemory::new(Bounds::default(), low).unchanged(&words, low), 0, "no stack is known");
     }
 }

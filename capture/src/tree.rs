@@ -249,7 +249,7 @@ impl Tree {
 
     fn make_room(&mut self) -> Option<()> {
         let slots = if self.index.is_some() { 1_usize << self.slots_log2 } else { 0 };
-        if self.used * 8 >= slots * 5 { self.grow() } else { Some(()) }
+        if self.used * 2 >= slots { self.grow() } else { Some(()) }
     }
 
     fn insert(&mut self, path: u32, new: Slot) {

@@ -6,7 +6,7 @@
 //!
 //! What rules say about an address must not change in between; whoever changes that (an object was loaded or closed) drops what was kept.
 
-use crate::{FrameAddress, Memory, Rule, Rules, STACK_SWITCHES, Slot, Truncated, Unwind};
+use crate::{Caller, FrameAddress, Memory, Quick, Rule, Rules, STACK_SWITCHES, Slot, Truncated, Unwind};
 
 /// One frame of a kept walk.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ pub struct KeptFrame<G: Unwind, T> {
     registers: G::Packed,
     /// Belongs to the caller of the walk, for as long as the frame and everything root-ward stays the same; zero in a new frame.
     pub note: u64,
+    /// The first of its words.
+    words_from: u32,
     /// What the lookup said about it.
     pub tag: T,
     /// What the registers' address is: an instruction, or else a return address.
@@ -40,19 +42,13 @@ enum Check {
 pub struct Word {
     /// Where it is.
     pub slot: Slot,
-    /// The frame among the kept ones.
-    pub frame: u32,
     /// What it was.
     pub word: u64,
 }
 
 impl Word {
     /// Words of a frame that is not verified by comparing: memory cannot hold both. The slot is that of a stack's last word, which can be read where any can.
-    #[inline]
-    pub const fn none(frame: u32) -> [Self; 2] {
-        let slot = Slot(u32::MAX);
-        [Self { slot, frame, word: 0 }, Self { slot, frame, word: 1 }]
-    }
+    pub const NONE: [Self; 2] = [Self { slot: Slot(u32::MAX), word: 0 }, Self { slot: Slot(u32::MAX), word: 1 }];
 
     /// Whether it still is what memory holds.
     #[inline]
@@ -75,22 +71,13 @@ pub struct Room<'a, G: Unwind, T> {
 pub struct Extent {
     /// The frames of the walk.
     pub depth: usize,
-    /// Their words.
-    words: usize,
 }
 
 impl<G: Unwind, T> KeptFrame<G, T> {
-    #[inline]
-    fn new(address: FrameAddress, registers: G, tag: T) -> Self {
-        let is_instruction = matches!(address, FrameAddress::Instruction(_));
-        Self { registers: registers.pack(), note: 0, tag, is_instruction, check: Check::Step }
-    }
-
     /// The frame's address.
     #[inline]
     pub fn address(&self) -> FrameAddress {
-        let pc = self.registers().pc();
-        if self.is_instruction { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) }
+        address_of(self.registers().pc(), self.is_instruction)
     }
 
     /// The frame's registers.
@@ -99,11 +86,16 @@ impl<G: Unwind, T> KeptFrame<G, T> {
         G::unpack(self.registers)
     }
 
-    /// How many words it has.
+    /// The end of its words among all.
     #[inline]
-    fn words(&self) -> usize {
-        if self.check == Check::Word { 1 } else { 2 }
+    fn words_end(&self) -> usize {
+        (self.words_from as usize).wrapping_add(if self.check == Check::Word { 1 } else { 2 })
     }
+}
+
+#[inline]
+fn address_of(pc: u64, is_instruction: bool) -> FrameAddress {
+    if is_instruction { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) }
 }
 
 /// What a walk found.
@@ -135,239 +127,327 @@ where
     R: Rules,
     M: Memory,
 {
-    let kept = core::mem::take(extent);
+    let Extent { depth } = core::mem::take(extent);
     let Room { frames, words } = room;
-    let end_of_room = Extent { depth: frames.len(), words: words.len() };
-    let mut walk = Walk { room: end_of_room, kept, frames, words, rules, memory, switches: STACK_SWITCHES };
-    let end = walk.run(address, registers).ok_or(TooDeep)?;
-    let (shared, from) = (walk.kept, walk.room);
-    let fresh = end_of_room.depth.wrapping_sub(from.depth);
-    let fresh_words = end_of_room.words.wrapping_sub(from.words);
-    // The new ones move down to the shared ones. Ranges are tried before they are used, so that no panic is compiled in.
-    if fresh > 0
-        && let Some(frames) = walk.frames.get_mut(shared.depth..)
-        && let Some(words) = walk.words.get_mut(shared.words..)
-    {
-        let gap = from.depth.wrapping_sub(shared.depth);
-        if gap > 0 && frames.get(gap..).is_some() {
-            frames.copy_within(gap.., 0);
-        }
-        let words_gap = from.words.wrapping_sub(shared.words);
-        for to in 0..fresh_words {
-            let Some(word) = words.get(to.wrapping_add(words_gap)).copied() else { break };
-            let frame = word.frame.wrapping_sub(gap as u32);
-            if let Some(to) = words.get_mut(to) {
-                *to = Word { frame, ..word };
-            }
-        }
+    let end_of_room = frames.len().min(words.len() / 2);
+    let Ran { end, kept, fresh, fresh_words } =
+        run(frames, words, (depth, end_of_room), (address, registers), rules, memory).ok_or(TooDeep)?;
+    let kept_words = words_of(frames, kept).ok_or(TooDeep)?;
+    let count = end_of_room.wrapping_sub(fresh);
+    // The new ones move down to the shared ones.
+    settle(words, kept_words, (fresh_words, end_of_room.wrapping_mul(2)), |word| word).ok_or(TooDeep)?;
+    let down = fresh_words.wrapping_sub(kept_words) as u32;
+    let moved = |frame: KeptFrame<G, R::Tag>| KeptFrame { words_from: frame.words_from.wrapping_sub(down), ..frame };
+    settle(frames, kept, (fresh, end_of_room), moved).ok_or(TooDeep)?;
+    *extent = Extent { depth: kept.wrapping_add(count) };
+    Ok(Walked { shared: kept, end })
+}
+
+/// Moves what lies in a range down to a place. `None` if that is not in there.
+#[inline(always)]
+fn settle<T: Copy>(all: &mut [T], to: usize, (from, end): (usize, usize), moved: impl Fn(T) -> T) -> Option<()> {
+    let count = end.wrapping_sub(from);
+    if from.wrapping_sub(to) < count {
+        return settle_near(all, to, (from, end), moved);
     }
-    *extent = Extent { depth: shared.depth.wrapping_add(fresh), words: shared.words.wrapping_add(fresh_words) };
-    Ok(Walked { shared: shared.depth, end })
+    // Where the two cannot overlap, nothing is asked for each.
+    let (low, high) = all.get_mut(..end)?.split_at_mut_checked(from)?;
+    for (to, from) in low.get_mut(to..to.wrapping_add(count))?.iter_mut().zip(high) {
+        *to = moved(*from);
+    }
+    Some(())
 }
 
-struct Walk<'a, G: Unwind, R: Rules, M> {
-    /// Kept frames from the start, root first; new ones towards the end, the leaf last, from `room` on.
-    frames: &'a mut [KeptFrame<G, R::Tag>],
-    words: &'a mut [Word],
-    /// Kept frames that may still be met.
-    kept: Extent,
-    room: Extent,
-    rules: &'a mut R,
-    memory: &'a mut M,
-    switches: u8,
+#[cold]
+#[inline(never)]
+fn settle_near<T: Copy>(all: &mut [T], to: usize, (from, end): (usize, usize), moved: impl Fn(T) -> T) -> Option<()> {
+    for (to, from) in (to..).zip(from..end) {
+        let new = moved(*all.get(from)?);
+        *all.get_mut(to)? = new;
+    }
+    Some(())
 }
 
-impl<G: Unwind + PartialEq, R: Rules, M: Memory> Walk<'_, G, R, M> {
-    /// `None` if there is no room.
-    #[inline]
-    fn run(&mut self, mut address: FrameAddress, mut registers: G) -> Option<Result<(), Truncated>> {
-        let mut rule;
-        loop {
-            // Frames that lie below this one have returned.
-            while let Some(top) = self.kept.depth.checked_sub(1)
-                && let top_frame = self.frames.get(top)?
-                && top_frame.registers().sp() < registers.sp()
-            {
-                self.kept.words = self.kept.words.checked_sub(top_frame.words())?;
-                self.kept.depth = top;
-            }
-            if let Some(top) = self.kept.depth.checked_sub(1)
-                && let kept = self.frames.get(top)?
-                && kept.registers() == registers
-                && kept.address() == address
-            {
-                match self.verify()? {
-                    Verified::ToTheEnd(end) => return Some(end),
-                    Verified::Until(changed) => {
-                        // Everything from the leaf to the changed frame is as it was, but its callers are not.
-                        while self.kept.depth > changed {
-                            self.renew()?;
-                        }
-                        let frame = self.frames.get(self.room.depth)?;
-                        self.room.words = self.room.words.checked_add(frame.words())?;
-                        (address, registers) = (frame.address(), frame.registers());
-                        rule = self.rules.lookup(address).0;
+/// How many words the first so many frames have.
+#[inline]
+fn words_of<G: Unwind, T>(frames: &[KeptFrame<G, T>], depth: usize) -> Option<usize> {
+    match depth.checked_sub(1) {
+        Some(last) => Some(frames.get(last)?.words_end()),
+        None => Some(0),
+    }
+}
+
+/// Where a walk came to.
+struct Ran {
+    end: Result<(), Truncated>,
+    /// Kept frames that are shared, from the start of the room.
+    kept: usize,
+    /// New frames lie from here to the end of the room, the leaf last.
+    fresh: usize,
+    /// And their words from here.
+    fresh_words: usize,
+}
+
+/// `None` if there is no room.
+///
+/// A function of its own, whose variables are all that the processor's registers have to hold: they are what it is about.
+#[inline(never)]
+fn run<G, R, M>(
+    frames: &mut [KeptFrame<G, R::Tag>],
+    words: &mut [Word],
+    (mut kept, end_of_room): (usize, usize),
+    (start, registers): (FrameAddress, G),
+    rules: &mut R,
+    memory: &mut M,
+) -> Option<Ran>
+where
+    G: Unwind + PartialEq,
+    R: Rules,
+    M: Memory,
+{
+    let mut registers = registers.pack();
+    let mut is_instruction = matches!(start, FrameAddress::Instruction(_));
+    // Two words for each frame: where there is room for a frame there is for its words.
+    let (mut fresh, mut fresh_words) = (end_of_room, end_of_room.wrapping_mul(2));
+    let mut switches = STACK_SWITCHES;
+    loop {
+        // Frames that lie below this one have returned.
+        while let Some(top) = kept.checked_sub(1)
+            && frames.get(top)?.registers().sp() < G::unpack(registers).sp()
+        {
+            kept = top;
+        }
+        if let Some(top) = kept.checked_sub(1)
+            && let frame = frames.get(top)?
+            && frame.registers == registers
+            && frame.is_instruction == is_instruction
+        {
+            match verify(frames, words, kept, &mut switches, rules, memory)? {
+                Verified::ToTheEnd(end) => return Some(Ran { end, kept, fresh, fresh_words }),
+                Verified::Until(changed) => {
+                    // Everything from the leaf to the changed frame is as it was, but its callers are not.
+                    while let Some(top) = kept.checked_sub(1)
+                        && top > changed
+                    {
+                        fresh = fresh.wrapping_sub(1);
+                        fresh_words = renew(frames, words, top, fresh, fresh_words)?;
+                        kept = top;
                     }
+                    let frame = frames.get(changed)?;
+                    kept = changed;
+                    (registers, is_instruction) = (frame.registers, frame.is_instruction);
                 }
-            } else {
-                let (found, tag) = self.rules.lookup(address);
-                rule = found;
-                self.push(KeptFrame::new(address, registers, tag))?;
             }
-            if let Some(end) = self.step(rule, &mut address, &mut registers) {
-                self.push_words(Word::none)?;
+        }
+        let (rule, tag) = rules.lookup(address_of(G::unpack(registers).pc(), is_instruction));
+        if fresh <= kept {
+            return None;
+        }
+        fresh = fresh.wrapping_sub(1);
+        let new = KeptFrame { registers, note: 0, words_from: 0, tag, is_instruction, check: Check::Step };
+        let word = |(slot, word)| Word { slot, word };
+        if let Some(Quick { caller, return_address, frame_pointer }) = G::step_quickly(&registers, rule, memory) {
+            let check = match frame_pointer {
+                None => {
+                    fresh_words = fresh_words.checked_sub(1)?;
+                    *words.get_mut(fresh_words)? = word(return_address);
+                    Check::Word
+                }
+                Some(frame_pointer) => {
+                    fresh_words = fresh_words.checked_sub(2)?;
+                    *words.get_mut(fresh_words..)?.first_chunk_mut()? = [word(frame_pointer), word(return_address)];
+                    Check::Words
+                }
+            };
+            *frames.get_mut(fresh)? = KeptFrame { words_from: fresh_words as u32, check, ..new };
+            (registers, is_instruction) = (caller, false);
+            continue;
+        }
+        let Followed { check, read, next } = follow(G::unpack(registers), rule, memory);
+        match read {
+            Some([at, None]) => {
+                fresh_words = fresh_words.checked_sub(1)?;
+                *words.get_mut(fresh_words)? = word(at?);
+            }
+            Some([at, Some(fp_at)]) => {
+                fresh_words = fresh_words.checked_sub(2)?;
+                *words.get_mut(fresh_words..)?.first_chunk_mut()? = [word(fp_at), word(at?)];
+            }
+            None => {
+                fresh_words = fresh_words.checked_sub(2)?;
+                *words.get_mut(fresh_words..)?.first_chunk_mut()? = Word::NONE;
+            }
+        }
+        *frames.get_mut(fresh)? = KeptFrame { words_from: fresh_words as u32, check, ..new };
+        let caller = match next {
+            Ok(caller) => caller,
+            Err(end) => {
                 // Nothing root-ward of the root is shared.
-                self.kept = Extent::default();
-                return Some(end);
+                return Some(Ran { end, kept: 0, fresh, fresh_words });
             }
-        }
-    }
-
-    /// A new frame, whose words are still to come.
-    #[inline]
-    fn push(&mut self, frame: KeptFrame<G, R::Tag>) -> Option<()> {
-        let at = self.room.depth.checked_sub(1).filter(|at| *at >= self.kept.depth)?;
-        *self.frames.get_mut(at)? = frame;
-        self.room.depth = at;
-        Some(())
-    }
-
-    /// The words of the newest frame.
-    #[inline]
-    fn push_words<const N: usize>(&mut self, words: impl Fn(u32) -> [Word; N]) -> Option<()> {
-        let at = self.room.words.checked_sub(N).filter(|at| *at >= self.kept.words)?;
-        *self.words.get_mut(at..)?.first_chunk_mut()? = words(self.room.depth as u32);
-        self.room.words = at;
-        Some(())
-    }
-
-    /// The newest of the kept frames becomes a new one, with the words that it has.
-    fn renew(&mut self) -> Option<()> {
-        let top = self.kept.depth.checked_sub(1)?;
-        let frame = *self.frames.get(top)?;
-        let from = self.kept.words.checked_sub(frame.words())?;
-        self.kept = Extent { depth: top, words: from };
-        self.push(KeptFrame { note: 0, ..frame })?;
-        for i in (0..frame.words()).rev() {
-            let word = *self.words.get(from.wrapping_add(i))?;
-            self.push_words(|frame| [Word { frame, ..word }])?;
-        }
-        Some(())
-    }
-
-    /// From the newest frame, the first of the new ones, to its caller, or to the end of the walk; notes how to verify it. At the end its words are still to come.
-    #[inline]
-    fn step(&mut self, rule: Rule, address: &mut FrameAddress, registers: &mut G) -> Option<Result<(), Truncated>> {
-        let frame_sp = registers.sp();
-        let stepped = registers.step(rule, self.memory);
-        let Some(frame) = self.frames.get_mut(self.room.depth) else { return Some(Ok(())) };
-        frame.check = Check::Step;
-        let caller = match stepped {
-            Ok(Some(caller)) => caller,
-            Ok(None) => {
-                if rule == Rule::END_OF_STACK {
-                    frame.check = Check::Root;
-                }
-                return Some(Ok(()));
-            }
-            Err(reason) => return Some(Err(reason)),
         };
         if caller.stack_switch {
-            match self.switches.checked_sub(1) {
-                Some(left) => self.switches = left,
-                None => return Some(Err(Truncated::NoProgress)),
+            match switches.checked_sub(1) {
+                Some(left) => switches = left,
+                None => return Some(Ran { end: Err(Truncated::NoProgress), kept: 0, fresh, fresh_words }),
             }
         }
-        let slots = caller.slots;
-        let mut compared = None;
-        if let (Some(return_slot), None, None, false) =
-            (slots.return_address, slots.cfa, slots.link_register, caller.stack_switch)
-        {
-            // The words themselves: where return addresses are signed, the caller's address is not what memory holds. Words below the frame are nobody's: a rule that reads them is followed again.
-            let mut word = |address: u64| {
-                let slot = self.memory.slot(address).filter(|_| address >= frame_sp)?;
-                Some((slot, self.memory.read(address)?))
-            };
-            compared = match (word(return_slot), slots.frame_pointer.map(word)) {
-                (Some(at), None) => Some((at, None)),
-                (Some(at), Some(Some(fp_at))) => Some((at, Some(fp_at))),
-                _ => None,
-            };
-        }
-        let word = |frame, (slot, word)| Word { slot, frame, word };
-        let pushed = match compared {
-            Some((at, None)) => {
-                frame.check = Check::Word;
-                self.push_words(|frame| [word(frame, at)])
-            }
-            Some((at, Some(fp_at))) => {
-                frame.check = Check::Words;
-                self.push_words(|frame| [word(frame, fp_at), word(frame, at)])
-            }
-            None => self.push_words(Word::none),
-        };
-        if pushed.is_none() {
-            // Nor will there be room for those of an end.
-            return Some(Ok(()));
-        }
-        *address = caller.address;
-        *registers = caller.registers;
-        None
+        registers = caller.registers.pack();
+        is_instruction = matches!(caller.address, FrameAddress::Instruction(_));
     }
+}
 
-    /// Compares the kept frames from the newest root-ward.
-    #[inline]
-    fn verify(&mut self) -> Option<Verified> {
-        let (mut index, mut words) = (self.kept.depth, self.kept.words);
-        loop {
-            // From one switch of stacks to the next, callers lie above the frames that they called, and words in their frames.
-            let sp = self.frames.get(index.checked_sub(1)?)?.registers().sp();
-            let at = words.checked_sub(self.memory.unchanged(self.words.get(..words)?, sp))?.checked_sub(1)?;
-            let i = self.words.get(at)?.frame as usize;
-            match self.frames.get(i)?.check {
-                Check::Word | Check::Words => return Some(Verified::Until(i)),
-                Check::Root => return Some(Verified::ToTheEnd(Ok(()))),
-                Check::Step => match self.step_again(i)? {
-                    Stepped::Same => {
-                        // Either of its two words can be the one that differs.
-                        let before = at
-                            .checked_sub(1)
-                            .filter(|before| self.words.get(*before).is_some_and(|word| word.frame as usize == i));
-                        (index, words) = (i, before.unwrap_or(at));
-                    }
-                    Stepped::End(end) => return Some(Verified::ToTheEnd(end)),
-                    Stepped::Differs => return Some(Verified::Until(i)),
-                },
-            }
+/// A step by any rule, and how it can be verified.
+struct Followed<G> {
+    check: Check,
+    /// The word of the return address and that of the frame pointer, if comparing them is enough.
+    read: Option<[Option<(Slot, u64)>; 2]>,
+    /// The caller, or how the walk ends.
+    next: Result<Caller<G>, Result<(), Truncated>>,
+}
+
+/// From a frame to its caller, where [`Unwind::step_quickly`] did not know it.
+#[inline(never)]
+fn follow<G: Unwind, M: Memory>(registers: G, rule: Rule, memory: &mut M) -> Followed<G> {
+    let caller = match registers.step(rule, memory) {
+        Ok(Some(caller)) => caller,
+        Ok(None) => {
+            let check = if rule == Rule::END_OF_STACK { Check::Root } else { Check::Step };
+            return Followed { check, read: None, next: Err(Ok(())) };
         }
-    }
-
-    #[cold]
-    fn step_again(&mut self, index: usize) -> Option<Stepped> {
-        let frame = *self.frames.get(index)?;
-        let (rule, _) = self.rules.lookup(frame.address());
-        let expected = match index.checked_sub(1) {
-            Some(root_ward) => Some(self.frames.get(root_ward)?),
-            None => None,
+        Err(reason) => return Followed { check: Check::Step, read: None, next: Err(Err(reason)) },
+    };
+    let slots = caller.slots;
+    let mut read = None;
+    if let (Some(return_slot), None, None, false) =
+        (slots.return_address, slots.cfa, slots.link_register, caller.stack_switch)
+    {
+        // The words themselves: where return addresses are signed, the caller's address is not what memory holds. Words below the frame are nobody's: a rule that reads them is followed again.
+        let mut word = |address: u64| memory.numbered_word(address).filter(|_| address >= registers.sp());
+        read = match (word(return_slot), slots.frame_pointer.map(word)) {
+            (Some(at), None) => Some([Some(at), None]),
+            (Some(at), Some(Some(fp_at))) => Some([Some(at), Some(fp_at)]),
+            _ => None,
         };
-        Some(match (frame.registers().step(rule, self.memory), expected) {
-            (Ok(Some(caller)), Some(kept))
-                if kept.registers() == caller.registers && kept.address() == caller.address =>
-            {
-                // A kept walk counted its switches; those of one that is put together from several must be counted again.
-                if caller.stack_switch {
-                    match self.switches.checked_sub(1) {
-                        Some(left) => self.switches = left,
-                        None => return Some(Stepped::Differs),
-                    }
+    }
+    let check = match read {
+        Some([_, None]) => Check::Word,
+        Some(_) => Check::Words,
+        None => Check::Step,
+    };
+    Followed { check, read, next: Ok(caller) }
+}
+
+/// A kept frame becomes a new one, with the words that it has; where the words of the new ones begin then.
+#[cold]
+fn renew<G: Unwind, T: Copy>(
+    frames: &mut [KeptFrame<G, T>],
+    words: &mut [Word],
+    from: usize,
+    to: usize,
+    fresh_words: usize,
+) -> Option<usize> {
+    let frame = *frames.get(from)?;
+    let (first, end) = (frame.words_from as usize, frame.words_end());
+    let fresh_words = fresh_words.checked_sub(end.wrapping_sub(first))?;
+    for i in first..end {
+        let word = *words.get(i)?;
+        *words.get_mut(i.wrapping_sub(first).wrapping_add(fresh_words))? = word;
+    }
+    *frames.get_mut(to)? = KeptFrame { note: 0, words_from: fresh_words as u32, ..frame };
+    Some(fresh_words)
+}
+
+/// Compares the kept frames from the newest root-ward.
+#[inline(always)]
+fn verify<G, R, M>(
+    frames: &[KeptFrame<G, R::Tag>],
+    words: &[Word],
+    kept: usize,
+    switches: &mut u8,
+    rules: &mut R,
+    memory: &mut M,
+) -> Option<Verified>
+where
+    G: Unwind + PartialEq,
+    R: Rules,
+    M: Memory,
+{
+    let (mut index, mut words_end) = (kept, words_of(frames, kept)?);
+    // The words of a root need not hold.
+    let root_end = match frames.first()? {
+        root if root.check == Check::Root => root.words_end(),
+        _ => 0,
+    };
+    loop {
+        // From one switch of stacks to the next, callers lie above the frames that they called, and words in their frames.
+        let sp = frames.get(index.checked_sub(1)?)?.registers().sp();
+        let compared = words.get(root_end..words_end)?;
+        let changed = compared.len().checked_sub(memory.unchanged(compared, sp))?;
+        if changed == 0 && root_end != 0 {
+            return Some(Verified::ToTheEnd(Ok(())));
+        }
+        let at = root_end.wrapping_add(changed).checked_sub(1)?;
+        let i = frame_of(frames, index, at)?;
+        match frames.get(i)?.check {
+            Check::Word | Check::Words => return Some(Verified::Until(i)),
+            Check::Root => return Some(Verified::ToTheEnd(Ok(()))),
+            Check::Step => match step_again(frames, i, *switches, rules, memory)? {
+                Stepped::Same(left) => {
+                    *switches = left;
+                    // Either of its two words can be the one that differs.
+                    (index, words_end) = (i, frames.get(i)?.words_from as usize);
                 }
-                Stepped::Same
-            }
-            (Ok(None), None) => Stepped::End(Ok(())),
-            (Err(reason), None) => Stepped::End(Err(reason)),
-            _ => Stepped::Differs,
-        })
+                Stepped::End(end) => return Some(Verified::ToTheEnd(end)),
+                Stepped::Differs => return Some(Verified::Until(i)),
+            },
+        }
     }
+}
+
+/// The frame, among the first so many, that has the word at a place.
+#[inline]
+fn frame_of<G: Unwind, T>(frames: &[KeptFrame<G, T>], depth: usize, at: usize) -> Option<usize> {
+    let mut index = depth;
+    loop {
+        index = index.checked_sub(1)?;
+        if frames.get(index)?.words_from as usize <= at {
+            return Some(index);
+        }
+    }
+}
+
+#[cold]
+fn step_again<G, R, M>(
+    frames: &[KeptFrame<G, R::Tag>],
+    index: usize,
+    switches: u8,
+    rules: &mut R,
+    memory: &mut M,
+) -> Option<Stepped>
+where
+    G: Unwind + PartialEq,
+    R: Rules,
+    M: Memory,
+{
+    let frame = frames.get(index)?;
+    let (rule, _) = rules.lookup(frame.address());
+    let expected = match index.checked_sub(1) {
+        Some(root_ward) => Some(frames.get(root_ward)?),
+        None => None,
+    };
+    Some(match (frame.registers().step(rule, memory), expected) {
+        (Ok(Some(caller)), Some(kept)) if kept.registers() == caller.registers && kept.address() == caller.address => {
+            // A kept walk counted its switches; those of one that is put together from several must be counted again.
+            match switches.checked_sub(u8::from(caller.stack_switch)) {
+                Some(left) => Stepped::Same(left),
+                None => Stepped::Differs,
+            }
+        }
+        (Ok(None), None) => Stepped::End(Ok(())),
+        (Err(reason), None) => Stepped::End(Err(reason)),
+        _ => Stepped::Differs,
+    })
 }
 
 enum Verified {
@@ -378,7 +458,8 @@ enum Verified {
 }
 
 enum Stepped {
-    Same,
+    /// With so many switches of stacks left.
+    Same(u8),
     End(Result<(), Truncated>),
     Differs,
 }

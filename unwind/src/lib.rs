@@ -57,6 +57,6 @@ pub use x86_64 as arch;
 
 pub use frame_address::FrameAddress;
 pub use rule::Rule;
-pub use step::{Caller, Memory, Slot, Slots, Truncated, Unwind};
+pub use step::{Caller, Memory, Quick, Slot, Slots, Truncated, Unwind};
 pub use table::Table;
 pub use walker::{Rules, STACK_SWITCHES, Step, Walker};

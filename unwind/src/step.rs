@@ -18,7 +18,14 @@ pub trait Memory {
         None
     }
 
-    /// How many of these, from the last on, still are what memory holds. Of two that are [`Word::none`] one is not; the others, up to the next of these, lie at `sp` or nearer to the root. None are if it is
+    /// The number of the word at `address`, and the word, if it has one.
+    #[inline]
+    fn numbered_word(&mut self, address: u64) -> Option<(Slot, u64)> {
+        let slot = self.slot(address)?;
+        Some((slot, self.read(address)?))
+    }
+
+    /// How many of these, from the last on, still are what memory holds. Of two that are [`Word::NONE`] one is not; the others, up to the next of these, lie at `sp` or nearer to the root. None are if it is
     /// not known that all memory from there on can be read.
     #[inline]
     fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
@@ -48,6 +55,11 @@ impl<M: Memory + ?Sized> Memory for &mut M {
     }
 
     #[inline]
+    fn numbered_word(&mut self, address: u64) -> Option<(Slot, u64)> {
+        (**self).numbered_word(address)
+    }
+
+    #[inline]
     fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
         (**self).unchanged(words, sp)
     }
@@ -72,7 +84,7 @@ pub enum Truncated {
 pub trait Unwind: Copy {
     /// The registers as they are kept in memory for later. Laid out in another way: a copy of all at once would read pairs of words that were just written one by one, which stalls
     /// the processor.
-    type Packed: Copy + core::fmt::Debug;
+    type Packed: Copy + PartialEq + core::fmt::Debug;
 
     /// To be kept.
     fn pack(self) -> Self::Packed;
@@ -97,6 +109,25 @@ pub trait Unwind: Copy {
     ///
     /// The reason why there is no exact caller.
     fn step<M: Memory>(&self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated>;
+
+    /// What [`step`](Self::step) finds, for rules that nearly all frames have, where all that it reads has a [`Slot`] and lies at the frame's stack pointer or nearer to the root. `None`
+    /// says nothing.
+    #[inline(always)]
+    fn step_quickly<M: Memory>(frame: &Self::Packed, rule: Rule, memory: &mut M) -> Option<Quick<Self::Packed>> {
+        let _ = (frame, rule, memory);
+        None
+    }
+}
+
+/// What a quick step found: a caller by a return address, on the same stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quick<G> {
+    /// The caller's registers.
+    pub caller: G,
+    /// The word of the return address.
+    pub return_address: (Slot, u64),
+    /// The word of the caller's frame pointer, if that was saved.
+    pub frame_pointer: Option<(Slot, u64)>,
 }
 
 /// What one step found.

@@ -89,7 +89,7 @@ impl Memory for Stack {
     }
 
     fn unchanged(&mut self, words: &[Word], sp: u64) -> usize {
-        let compared = words.iter().rev().take_while(|word| word.slot != Word::none(0)[0].slot);
+        let compared = words.iter().rev().take_while(|word| word.slot != Word::NONE[0].slot);
         compared.for_each(|word| assert!(STACK + u64::from(word.slot.0) - TOP >= sp, "a word below the frame"));
         words.iter().rev().take_while(|word| word.holds(self)).count()
     }

@@ -13,7 +13,14 @@ type Frames = Vec<KeptFrame<Registers, ()>>;
 
 fn room() -> Frames {
     let registers = Registers { pc: 0, sp: 0, fp: None };
-    let empty = KeptFrame::new(FrameAddress::Instruction(0), registers, ());
+    let empty = KeptFrame {
+        registers: registers.pack(),
+        note: 0,
+        words_from: 0,
+        tag: (),
+        is_instruction: true,
+        check: Check::Step,
+    };
     vec![empty; ROOM]
 }
 

@@ -1,7 +1,7 @@
 use crate::step::{at, by_frame_pointer};
 use crate::x86_64::form::{Common, common_offsets};
 use crate::x86_64::{Base, Cfa, Form, FramePointer};
-use crate::{Caller, FrameAddress, Memory, Rule, Slots, Truncated, Unwind};
+use crate::{Caller, FrameAddress, Memory, Quick, Rule, Slots, Truncated, Unwind};
 
 /// The registers that unwinding needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,13 +135,47 @@ fn ends_with_call(bytes: u64) -> bool {
 }
 
 /// [`Registers`] in memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Packed {
     sp: u64,
     fp: u64,
     pc: u64,
-    has_fp: bool,
+    /// 1 or 0: as wide as the others, so that no padding is copied.
+    has_fp: u64,
+}
+
+impl Packed {
+    /// [`Registers::step_common`] where every word has a slot.
+    #[inline(always)]
+    fn step<const FROM_FP: bool, const SAVES_FP: bool, M: Memory>(
+        &self,
+        rule: Rule,
+        memory: &mut M,
+    ) -> Option<Quick<Self>> {
+        if FROM_FP && self.has_fp == 0 {
+            return None;
+        }
+        let (offset, slot) = common_offsets(rule);
+        let cfa = at(if FROM_FP { self.fp } else { self.sp }, offset);
+        if cfa.checked_sub(self.sp)? < 8 {
+            return None;
+        }
+        let return_address = memory.numbered_word(cfa.wrapping_sub(8))?;
+        if return_address.1 == 0 {
+            return None;
+        }
+        let same = Self { sp: cfa, pc: return_address.1, ..*self };
+        if !SAVES_FP {
+            return Some(Quick { caller: same, return_address, frame_pointer: None });
+        }
+        let fp_slot = at(cfa, slot);
+        if fp_slot < self.sp {
+            return None;
+        }
+        let fp = memory.numbered_word(fp_slot)?;
+        Some(Quick { caller: Self { fp: fp.1, has_fp: 1, ..same }, return_address, frame_pointer: Some(fp) })
+    }
 }
 
 impl Unwind for Registers {
@@ -149,13 +183,13 @@ impl Unwind for Registers {
 
     #[inline(always)]
     fn pack(self) -> Packed {
-        Packed { sp: self.sp, fp: self.fp.unwrap_or(0), pc: self.pc, has_fp: self.fp.is_some() }
+        Packed { sp: self.sp, fp: self.fp.unwrap_or(0), pc: self.pc, has_fp: self.fp.is_some().into() }
     }
 
     #[inline(always)]
     fn unpack(packed: Packed) -> Self {
         let Packed { sp, fp, pc, has_fp } = packed;
-        Self { pc, sp, fp: has_fp.then_some(fp) }
+        Self { pc, sp, fp: (has_fp != 0).then_some(fp) }
     }
 
     #[inline]
@@ -181,6 +215,16 @@ impl Unwind for Registers {
             return Ok(common);
         }
         self.step_rare(rule, memory)
+    }
+
+    #[inline(always)]
+    fn step_quickly<M: Memory>(frame: &Packed, rule: Rule, memory: &mut M) -> Option<Quick<Packed>> {
+        match Common::of(rule)? {
+            Common::SpFpSame => frame.step::<false, false, M>(rule, memory),
+            Common::SpFpSaved => frame.step::<false, true, M>(rule, memory),
+            Common::FpFpSame => frame.step::<true, false, M>(rule, memory),
+            Common::FpFpSaved => frame.step::<true, true, M>(rule, memory),
+        }
     }
 }
 
