@@ -350,6 +350,7 @@ fn renew<G: Unwind, T: Copy>(
     let frame = *frames.get(from)?;
     let (first, end) = (frame.words_from as usize, frame.words_end());
     let fresh_words = fresh_words.checked_sub(end.wrapping_sub(first))?;
+    // Where the two overlap, there is no room for the frame's new caller either: nothing will be kept.
     for i in first..end {
         let word = *words.get(i)?;
         *words.get_mut(i.wrapping_sub(first).wrapping_add(fresh_words))? = word;
