@@ -267,11 +267,11 @@ where
         match read {
             Some((at, None)) => {
                 fresh_words = fresh_words.checked_sub(1)?;
-                *words.get_mut(fresh_words)? = word(at);
+                *words.get_mut(fresh_words)? = at;
             }
             Some((at, Some(fp_at))) => {
                 fresh_words = fresh_words.checked_sub(2)?;
-                *words.get_mut(fresh_words..)?.first_chunk_mut()? = [word(fp_at), word(at)];
+                *words.get_mut(fresh_words..)?.first_chunk_mut()? = [fp_at, at];
             }
             None => {
                 fresh_words = fresh_words.checked_sub(2)?;
@@ -301,7 +301,7 @@ where
 struct Followed<G> {
     check: Check,
     /// The word of the return address and that of the frame pointer, if comparing them is enough.
-    read: Option<((Slot, u64), Option<(Slot, u64)>)>,
+    read: Option<(Word, Option<Word>)>,
     /// The caller, or how the walk ends.
     next: Result<Caller<G>, Result<(), Truncated>>,
 }
@@ -323,7 +323,10 @@ fn follow<G: Unwind, M: Memory>(registers: G, rule: Rule, memory: &mut M) -> Fol
         (slots.return_address, slots.cfa, slots.link_register, caller.stack_switch)
     {
         // The words themselves: where return addresses are signed, the caller's address is not what memory holds. Words below the frame are nobody's: a rule that reads them is followed again.
-        let mut word = |address: u64| memory.numbered_word(address).filter(|_| address >= registers.sp());
+        let mut word = |address: u64| {
+            let (slot, word) = memory.numbered_word(address).filter(|_| address >= registers.sp())?;
+            Some(Word { slot, word })
+        };
         read = match (word(return_slot), slots.frame_pointer.map(word)) {
             (Some(at), None) => Some((at, None)),
             (Some(at), Some(Some(fp_at))) => Some((at, Some(fp_at))),
