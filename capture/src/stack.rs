@@ -73,7 +73,7 @@ impl StackMemory {
         let slots_from = bounds.high.wrapping_sub(8).wrapping_sub(u64::from(u32::MAX));
         let known = bounds.contains(sp) && bounds.high - sp >= 8;
         // Words farther from the root have no number: like those of other stacks.
-        let low = if bounds.high > u64::from(u32::MAX) + 8 { sp.max(slots_from) } else { sp };
+        let low = if slots_from < bounds.high { sp.max(slots_from) } else { sp };
         let (low, span) = if known { (low, bounds.high - low - 7) } else { (0, 0) };
         Self { low, span, slots_from, elsewhere: Probed::new() }
     }
@@ -130,23 +130,7 @@ impl Memory for StackMemory {
             }
             unchanged += 8;
         }
-        let (rest, fours) = rest.as_rchunks::<4>();
-        for four in fours {
-            // SAFETY: as above.
-            let differ = four.iter().fold(0, |all, word| all | unsafe { self.difference(word) });
-            if at_once(differ) != 0 {
-                return unchanged + self.unchanged_of(four);
-            }
-            unchanged += 4;
-        }
-        for word in rest.iter().rev() {
-            // SAFETY: as above.
-            if unsafe { self.difference(word) } != 0 {
-                return unchanged;
-            }
-            unchanged += 1;
-        }
-        unchanged
+        unchanged + self.unchanged_of(rest)
     }
 }
 

@@ -6,6 +6,8 @@
 //!
 //! What rules say about an address must not change in between; whoever changes that (an object was loaded or closed) drops what was kept.
 
+use core::cell::Cell;
+
 use crate::{Caller, FrameAddress, Memory, Quick, Rule, Rules, STACK_SWITCHES, Slot, Truncated, Unwind};
 
 /// One frame of a kept walk.
@@ -49,6 +51,11 @@ pub struct Word {
 impl Word {
     /// Words of a frame that is not verified by comparing: memory cannot hold both. The slot is that of a stack's last word, which can be read where any can.
     pub const NONE: [Self; 2] = [Self { slot: Slot(u32::MAX), word: 0 }, Self { slot: Slot(u32::MAX), word: 1 }];
+
+    #[inline(always)]
+    fn of((slot, word): (Slot, u64)) -> Self {
+        Self { slot, word }
+    }
 
     /// Whether it still is what memory holds.
     #[inline]
@@ -146,24 +153,10 @@ where
 /// Moves what lies in a range down to a place. `None` if that is not in there.
 #[inline(always)]
 fn settle<T: Copy>(all: &mut [T], to: usize, (from, end): (usize, usize), moved: impl Fn(T) -> T) -> Option<()> {
-    let count = end.wrapping_sub(from);
-    if from.wrapping_sub(to) < count {
-        return settle_near(all, to, (from, end), moved);
-    }
-    // Where the two cannot overlap, nothing is asked for each.
-    let (low, high) = all.get_mut(..end)?.split_at_mut_checked(from)?;
-    for (to, from) in low.get_mut(to..to.wrapping_add(count))?.iter_mut().zip(high) {
-        *to = moved(*from);
-    }
-    Some(())
-}
-
-#[cold]
-#[inline(never)]
-fn settle_near<T: Copy>(all: &mut [T], to: usize, (from, end): (usize, usize), moved: impl Fn(T) -> T) -> Option<()> {
-    for (to, from) in (to..).zip(from..end) {
-        let new = moved(*all.get(from)?);
-        *all.get_mut(to)? = new;
+    // Cells, since the two may overlap.
+    let all = Cell::from_mut(all).as_slice_of_cells();
+    for (to, from) in all.get(to..)?.iter().zip(all.get(from..end)?) {
+        to.set(moved(from.get()));
     }
     Some(())
 }
@@ -245,39 +238,18 @@ where
         }
         fresh = fresh.wrapping_sub(1);
         let new = KeptFrame { registers, note: 0, words_from: 0, tag, is_instruction, check: Check::Step };
-        let word = |(slot, word)| Word { slot, word };
         if let Some(Quick { caller, return_address, frame_pointer }) = G::step_quickly(&registers, rule, memory) {
-            let check = match frame_pointer {
-                None => {
-                    fresh_words = fresh_words.checked_sub(1)?;
-                    *words.get_mut(fresh_words)? = word(return_address);
-                    Check::Word
-                }
-                Some(frame_pointer) => {
-                    fresh_words = fresh_words.checked_sub(2)?;
-                    *words.get_mut(fresh_words..)?.first_chunk_mut()? = [word(frame_pointer), word(return_address)];
-                    Check::Words
-                }
-            };
+            let read = (Word::of(return_address), frame_pointer.map(Word::of));
+            let check = push(words, &mut fresh_words, Some(read))?;
             *frames.get_mut(fresh)? = KeptFrame { words_from: fresh_words as u32, check, ..new };
             (registers, is_instruction) = (caller, false);
             continue;
         }
-        let Followed { check, read, next } = follow(G::unpack(registers), rule, memory);
-        match read {
-            Some((at, None)) => {
-                fresh_words = fresh_words.checked_sub(1)?;
-                *words.get_mut(fresh_words)? = at;
-            }
-            Some((at, Some(fp_at))) => {
-                fresh_words = fresh_words.checked_sub(2)?;
-                *words.get_mut(fresh_words..)?.first_chunk_mut()? = [fp_at, at];
-            }
-            None => {
-                fresh_words = fresh_words.checked_sub(2)?;
-                *words.get_mut(fresh_words..)?.first_chunk_mut()? = Word::NONE;
-            }
-        }
+        let Followed { read, next } = follow(G::unpack(registers), rule, memory);
+        let check = match push(words, &mut fresh_words, read)? {
+            _ if rule == Rule::END_OF_STACK => Check::Root,
+            check => check,
+        };
         *frames.get_mut(fresh)? = KeptFrame { words_from: fresh_words as u32, check, ..new };
         let caller = match next {
             Ok(caller) => caller,
@@ -297,11 +269,29 @@ where
     }
 }
 
-/// A step by any rule, and how it can be verified.
+/// What a step read, if comparing that is enough to verify it: the return address, and the frame pointer if it was saved.
+type Read = Option<(Word, Option<Word>)>;
+
+/// Puts the words of a new frame before those that are there; how it can be verified.
+#[inline(always)]
+fn push(words: &mut [Word], from: &mut usize, read: Read) -> Option<Check> {
+    *from = from.checked_sub(if let Some((_, None)) = read { 1 } else { 2 })?;
+    let place = words.get_mut(*from..)?;
+    let (check, words) = match read {
+        Some((return_address, None)) => {
+            *place.first_mut()? = return_address;
+            return Some(Check::Word);
+        }
+        Some((return_address, Some(frame_pointer))) => (Check::Words, [frame_pointer, return_address]),
+        None => (Check::Step, Word::NONE),
+    };
+    *place.first_chunk_mut()? = words;
+    Some(check)
+}
+
+/// A step by any rule.
 struct Followed<G> {
-    check: Check,
-    /// The word of the return address and that of the frame pointer, if comparing them is enough.
-    read: Option<(Word, Option<Word>)>,
+    read: Read,
     /// The caller, or how the walk ends.
     next: Result<Caller<G>, Result<(), Truncated>>,
 }
@@ -311,11 +301,8 @@ struct Followed<G> {
 fn follow<G: Unwind, M: Memory>(registers: G, rule: Rule, memory: &mut M) -> Followed<G> {
     let caller = match registers.step(rule, memory) {
         Ok(Some(caller)) => caller,
-        Ok(None) => {
-            let check = if rule == Rule::END_OF_STACK { Check::Root } else { Check::Step };
-            return Followed { check, read: None, next: Err(Ok(())) };
-        }
-        Err(reason) => return Followed { check: Check::Step, read: None, next: Err(Err(reason)) },
+        Ok(None) => return Followed { read: None, next: Err(Ok(())) },
+        Err(reason) => return Followed { read: None, next: Err(Err(reason)) },
     };
     let slots = caller.slots;
     let mut read = None;
@@ -323,22 +310,14 @@ fn follow<G: Unwind, M: Memory>(registers: G, rule: Rule, memory: &mut M) -> Fol
         (slots.return_address, slots.cfa, slots.link_register, caller.stack_switch)
     {
         // The words themselves: where return addresses are signed, the caller's address is not what memory holds. Words below the frame are nobody's: a rule that reads them is followed again.
-        let mut word = |address: u64| {
-            let (slot, word) = memory.numbered_word(address).filter(|_| address >= registers.sp())?;
-            Some(Word { slot, word })
-        };
+        let mut word = |address: u64| memory.numbered_word(address).filter(|_| address >= registers.sp()).map(Word::of);
         read = match (word(return_slot), slots.frame_pointer.map(word)) {
             (Some(at), None) => Some((at, None)),
             (Some(at), Some(Some(fp_at))) => Some((at, Some(fp_at))),
             _ => None,
         };
     }
-    let check = match read {
-        Some((_, None)) => Check::Word,
-        Some(_) => Check::Words,
-        None => Check::Step,
-    };
-    Followed { check, read, next: Ok(caller) }
+    Followed { read, next: Ok(caller) }
 }
 
 /// A kept frame becomes a new one, with the words that it has; where the words of the new ones begin then.

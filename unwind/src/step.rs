@@ -121,13 +121,13 @@ pub trait Unwind: Copy {
 
 /// What a quick step found: a caller by a return address, on the same stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quick<G> {
+pub struct Quick<G, Place = Slot> {
     /// The caller's registers.
     pub caller: G,
-    /// The word of the return address.
-    pub return_address: (Slot, u64),
+    /// The word of the return address, and where it is.
+    pub return_address: (Place, u64),
     /// The word of the caller's frame pointer, if that was saved.
-    pub frame_pointer: Option<(Slot, u64)>,
+    pub frame_pointer: Option<(Place, u64)>,
 }
 
 /// What one step found.

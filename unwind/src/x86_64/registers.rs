@@ -23,31 +23,6 @@ impl Registers {
         }
     }
 
-    /// The step of nearly every frame. Each kind has code of its own: the processor goes on by predicting the kind, before the rule has come from memory.
-    #[inline(always)]
-    fn step_common<const FROM_FP: bool, const SAVES_FP: bool, M: Memory>(
-        &self,
-        rule: Rule,
-        memory: &mut M,
-    ) -> Option<Caller<Self>> {
-        let (offset, slot) = common_offsets(rule);
-        let cfa = at(if FROM_FP { self.fp? } else { self.sp }, offset);
-        // No frame pointer, no progress, another stack, an unreadable word or the root: the whole truth takes longer.
-        if cfa <= self.sp {
-            return None;
-        }
-        let return_slot = cfa.wrapping_sub(8);
-        let pc = memory.read(return_slot).filter(|pc| *pc != 0)?;
-        let fp_slot = SAVES_FP.then_some(at(cfa, slot));
-        let fp = if SAVES_FP { Some(memory.read(at(cfa, slot))?) } else { self.fp };
-        Some(Caller {
-            registers: Self { pc, sp: cfa, fp },
-            address: FrameAddress::ReturnAddress(pc),
-            slots: Slots { return_address: Some(return_slot), frame_pointer: fp_slot, ..Slots::default() },
-            stack_switch: false,
-        })
-    }
-
     #[inline(always)]
     fn step_frame<M: Memory>(
         &self,
@@ -146,13 +121,24 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// [`Registers::step_common`] where every word has a slot.
+    /// The step of nearly every frame, by words that `read` finds, with their places. `None` where it is another, or ends, or leads to another stack: the whole truth takes longer.
     #[inline(always)]
-    fn step<const FROM_FP: bool, const SAVES_FP: bool, M: Memory>(
+    fn step<P>(&self, rule: Rule, read: impl FnMut(u64) -> Option<(P, u64)>) -> Option<Quick<Self, P>> {
+        // Each kind has code of its own: the processor goes on by predicting the kind, before the rule has come from memory.
+        match Common::of(rule)? {
+            Common::SpFpSame => self.step_common::<false, false, P>(rule, read),
+            Common::SpFpSaved => self.step_common::<false, true, P>(rule, read),
+            Common::FpFpSame => self.step_common::<true, false, P>(rule, read),
+            Common::FpFpSaved => self.step_common::<true, true, P>(rule, read),
+        }
+    }
+
+    #[inline(always)]
+    fn step_common<const FROM_FP: bool, const SAVES_FP: bool, P>(
         &self,
         rule: Rule,
-        memory: &mut M,
-    ) -> Option<Quick<Self>> {
+        mut read: impl FnMut(u64) -> Option<(P, u64)>,
+    ) -> Option<Quick<Self, P>> {
         if FROM_FP && self.has_fp == 0 {
             return None;
         }
@@ -161,7 +147,7 @@ impl Packed {
         if cfa.checked_sub(self.sp)? < 8 {
             return None;
         }
-        let return_address = memory.numbered_word(cfa.wrapping_sub(8))?;
+        let return_address = read(cfa.wrapping_sub(8))?;
         if return_address.1 == 0 {
             return None;
         }
@@ -173,7 +159,7 @@ impl Packed {
         if fp_slot < self.sp {
             return None;
         }
-        let fp = memory.numbered_word(fp_slot)?;
+        let fp = read(fp_slot)?;
         Some(Quick { caller: Self { fp: fp.1, has_fp: 1, ..same }, return_address, frame_pointer: Some(fp) })
     }
 }
@@ -204,27 +190,25 @@ impl Unwind for Registers {
 
     #[inline(always)]
     fn step<M: Memory>(&self, rule: Rule, memory: &mut M) -> Result<Option<Caller<Self>>, Truncated> {
-        let common = match Common::of(rule) {
-            Some(Common::SpFpSame) => self.step_common::<false, false, M>(rule, memory),
-            Some(Common::SpFpSaved) => self.step_common::<false, true, M>(rule, memory),
-            Some(Common::FpFpSame) => self.step_common::<true, false, M>(rule, memory),
-            Some(Common::FpFpSaved) => self.step_common::<true, true, M>(rule, memory),
-            None => None,
-        };
-        if common.is_some() {
-            return Ok(common);
+        if let Some(quick) = self.pack().step(rule, |address| Some((address, memory.read(address)?))) {
+            let Quick { caller, return_address: (return_slot, pc), frame_pointer } = quick;
+            return Ok(Some(Caller {
+                registers: Self::unpack(caller),
+                address: FrameAddress::ReturnAddress(pc),
+                slots: Slots {
+                    return_address: Some(return_slot),
+                    frame_pointer: frame_pointer.map(|(slot, _)| slot),
+                    ..Slots::default()
+                },
+                stack_switch: false,
+            }));
         }
         self.step_rare(rule, memory)
     }
 
     #[inline(always)]
     fn step_quickly<M: Memory>(frame: &Packed, rule: Rule, memory: &mut M) -> Option<Quick<Packed>> {
-        match Common::of(rule)? {
-            Common::SpFpSame => frame.step::<false, false, M>(rule, memory),
-            Common::SpFpSaved => frame.step::<false, true, M>(rule, memory),
-            Common::FpFpSame => frame.step::<true, false, M>(rule, memory),
-            Common::FpFpSaved => frame.step::<true, true, M>(rule, memory),
-        }
+        frame.step(rule, |address| memory.numbered_word(address))
     }
 }
 
