@@ -1,6 +1,7 @@
 //! The core that both doors share: count, decide, capture, enter.
 #![allow(unsafe_code)]
 
+mod ends;
 mod lost;
 
 use crate::live::{self, Allocation, Interval, Wait};
@@ -10,13 +11,13 @@ use crate::{counting, fast, marks, next};
 use capture::live as live_bytes;
 use capture::rules::InHook;
 use capture::thread::{self, Current, Inside, Recording, ThreadState};
-use capture::tree::Tree;
 use capture::{modules, region, walk};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
+use ends::{count_freed, finish_free, release, take, was_temporary};
 use lost::lose;
 pub use lost::prepare_for_losses;
 
@@ -267,6 +268,10 @@ fn record(
         stop(thread);
         return;
     }
+    let follows = FOLLOW_FREES.load(Ordering::Relaxed);
+    if follows {
+        live::announce(address);
+    }
     let number = Interval::from_number(number);
     let lost = |reason| lose(reason, Allocation { address, size, values: RecordId::NONE, interval: number });
     let Some(mut inside) = thread.enter() else {
@@ -287,7 +292,7 @@ fn record(
     thread.last_values.store(values.0, Ordering::Relaxed);
     thread.last_objects_q16.store(objects_q16, Ordering::Relaxed);
     marks::note(thread, values, bytes);
-    if FOLLOW_FREES.load(Ordering::Relaxed) {
+    if follows {
         follow(Some(thread), Allocation { address, size, values, interval: number }, Wait::ForAWhile);
     }
 }
@@ -304,7 +309,7 @@ fn stop(thread: &ThreadState) {
 }
 
 /// Enters an allocation whose free shall be followed.
-#[inline]
+#[inline(always)]
 fn follow(thread: Option<&ThreadState>, allocation: Allocation, wait: Wait) {
     if accounts(Live::Requested) {
         let bytes = allocation.weight().bytes;
@@ -316,9 +321,9 @@ fn follow(thread: Option<&ThreadState>, allocation: Allocation, wait: Wait) {
     match live::insert(allocation, wait) {
         Ok(None) => {}
         // Freed by a call that was not seen.
-        Ok(Some(replaced)) => count_freed(thread, &replaced, false),
+        Ok(Some(replaced)) => count_freed(thread, &replaced),
         // Its end will not be seen: it is not told as live.
-        Err(live::Full) => count_freed(thread, &allocation, false),
+        Err(live::Full) => count_freed(thread, &allocation),
     }
 }
 
@@ -340,21 +345,17 @@ fn update(cells: &AllocValues, write: impl FnOnce()) {
 fn values_of(inside: &mut Inside<'_>, function: Function, pc: u64, sp: u64, fp: u64) -> Option<RecordId> {
     let (stack, thread) = (inside.state().stack_around(sp), inside.state().record_id());
     let has_room = inside.state().has_room(stack, sp);
-    let (recording, kept) = inside.recording();
+    let (recording, sites) = inside.recording();
     // A function of Rust's door is inlined into its caller, which so is at an instruction; the malloc family's was called.
     let at = if function.is_rust() { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) };
     if !has_room {
         return values_of_leaf(recording, thread, function, at);
     }
-    let caller = kept.capture::<InHook>(
-        recording,
-        (stack, thread, Root::Allocs),
-        (at, Registers { pc, sp, fp: Some(fp) }, None),
-        Some(Tree::frame_of(function)),
-    )?;
+    let values =
+        sites.values_of::<InHook>(recording, (stack, thread), (at, Registers { pc, sp, fp: Some(fp) }), function);
     #[cfg(feature = "oracle")]
     crate::oracle::compare(recording, stack, at, Registers { pc, sp, fp: Some(fp) });
-    recording.tree.site(caller, function)
+    values
 }
 
 #[cold]
@@ -405,8 +406,7 @@ fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, 
     let last = thread.last_address.load(Ordering::Relaxed) == address;
     if FOLLOW_FREES.load(Ordering::Relaxed) {
         if last || live::may_contain(address) {
-            let taken = take(thread, address);
-            finish_free(thread, address, taken);
+            release(thread, address);
         }
     } else if last {
         was_temporary(thread);
@@ -432,7 +432,7 @@ fn release_elsewhere(function: Function, address: *mut u8, size: usize, ignored:
         && live::may_contain(address as u64)
         && let Some(allocation) = live::remove(address as u64, Wait::ForAWhile)
     {
-        count_freed(None, &allocation, false);
+        count_freed(None, &allocation);
     }
 }
 
@@ -499,7 +499,7 @@ pub(crate) fn after_realloc(function: Function, freed: &Freed, released: bool) {
         if let Some(allocation) = freed.taken
             && live::insert(allocation, Wait::ForAWhile).is_err()
         {
-            count_freed(None, &allocation, false);
+            count_freed(None, &allocation);
         }
         return;
     }
@@ -519,72 +519,8 @@ pub(crate) fn after_realloc(function: Function, freed: &Freed, released: bool) {
         _ => {
             live_bytes::change_unregistered(-(freed.bytes as i64));
             if let Some(allocation) = freed.taken {
-                count_freed(None, &allocation, false);
+                count_freed(None, &allocation);
             }
         }
     }
-}
-
-#[inline(never)]
-fn take(thread: &ThreadState, address: u64) -> Option<Allocation> {
-    if !FOLLOW_FREES.load(Ordering::Relaxed) || !live::may_contain(address) {
-        return None;
-    }
-    match thread.enter() {
-        Some(_inside) => live::remove(address, Wait::ForAWhile),
-        // A signal handler of the host, above the recorder: the lock may be held further up this very stack.
-        None => live::remove(address, Wait::Never),
-    }
-}
-
-#[inline(never)]
-fn finish_free(thread: &ThreadState, address: u64, taken: Option<Allocation>) {
-    let last = thread.last_address.load(Ordering::Relaxed) == address;
-    if last {
-        thread.last_address.store(1, Ordering::Relaxed);
-    }
-    let values = thread.last_values.load(Ordering::Relaxed);
-    match taken {
-        // The block that the thread allocated last can have been freed by another thread, and allocated there: then its site is another's.
-        Some(allocation) => count_freed(Some(thread), &allocation, last && allocation.values.0 == values),
-        // Where frees are not followed, the thread's own last allocation is.
-        None if last && !FOLLOW_FREES.load(Ordering::Relaxed) => was_temporary(thread),
-        None => {}
-    }
-}
-
-/// The thread frees its last allocation, and frees are not followed.
-#[inline]
-fn was_temporary(thread: &ThreadState) {
-    thread.last_address.store(1, Ordering::Relaxed);
-    if let Some(_inside) = thread.enter() {
-        let cells = cells(RecordId(thread.last_values.load(Ordering::Relaxed)));
-        let objects_q16 = thread.last_objects_q16.load(Ordering::Relaxed);
-        update(cells, || region::add_own(&cells.temporary_objects_q16, objects_q16));
-    }
-}
-
-fn count_freed(thread: Option<&ThreadState>, allocation: &Allocation, temporary: bool) {
-    let Weight { objects_q16, bytes } = allocation.weight();
-    if accounts(Live::Requested) {
-        match thread.and_then(ThreadState::thread_record) {
-            Some(account) => live_bytes::shrink(account, bytes),
-            None => live_bytes::change_unregistered(-(bytes as i64)),
-        }
-    }
-    let cells = cells(allocation.values);
-    let owner = thread.filter(|thread| thread.record_id().0 == cells.owner.load(Ordering::Relaxed));
-    // Only the owner, and only under its guard, writes the owner's part.
-    let inside = owner.and_then(ThreadState::enter);
-    if inside.is_none() {
-        region::add_pair(&cells.freed_elsewhere_objects_q16, &cells.freed_elsewhere_bytes, [objects_q16, bytes]);
-        return;
-    }
-    update(cells, || {
-        region::add_own(&cells.freed_objects_q16, objects_q16);
-        region::add_own(&cells.freed_bytes, bytes);
-        if temporary {
-            region::add_own(&cells.temporary_objects_q16, objects_q16);
-        }
-    });
 }

@@ -4,6 +4,8 @@
 //! stack costs its new frames plus a comparison of the old ones (see [`unwind::kept`]). What was kept is dropped when objects were loaded or closed.
 //! A stack too deep to keep is captured plainly.
 
+mod sites;
+
 use crate::modules::{self, All};
 use crate::rules::Context;
 use crate::stack::{Bounds, StackMemory};
@@ -15,10 +17,14 @@ use unwind::arch::Registers;
 use unwind::kept::{Extent, KeptFrame, Room, TooDeep, Word};
 use unwind::{FrameAddress, Truncated};
 
+pub use sites::Sites;
+
 /// What is kept from one stack to the next. Zeroed memory is one that has kept nothing.
 #[derive(Debug)]
 pub struct Kept {
     extent: Extent,
+    /// Frames of the last walk, from the root on, that were kept from the one before; `None` if it is not what is kept.
+    shared: Option<usize>,
     generation: u32,
     /// End of the thread's own stack.
     stack_high: u64,
@@ -57,6 +63,7 @@ impl Kept {
             (self.generation, self.stack_high) = (generation, stack.high);
             self.extent = Extent::default();
         }
+        self.shared = None;
         let mut memory = StackMemory::new(stack, registers.sp);
         let mut rules = Cached::<C>::new();
         let room = Room { frames: &mut self.frames, words: &mut self.words };
@@ -77,6 +84,7 @@ impl Kept {
         if C::MAY_BUILD {
             self.compare(recording, stack, at, registers, walked.end);
         }
+        self.shared = Some(walked.shared);
         let kind = (root as u8, recording.labels);
         let mut place = recording.root(root, thread)?;
         if let Err(reason) = walked.end {

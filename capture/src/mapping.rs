@@ -59,3 +59,15 @@ impl Drop for Mapping {
         unsafe { unmap(self.address, self.length) };
     }
 }
+
+/// Asks for a cache line; does nothing that a program could see.
+#[inline]
+pub fn fetch_line(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, for any address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

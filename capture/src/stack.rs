@@ -134,6 +134,22 @@ impl Memory for StackMemory {
     }
 }
 
+impl StackMemory {
+    /// Whether memory holds all of these words, whose numbers come first. They lie at `sp` or nearer to the root.
+    #[inline(always)]
+    pub fn holds<const N: usize>(&self, slots: &[Slot; N], words: &[u64; N], sp: u64) -> bool {
+        // SAFETY: they lie between `sp`, hence the stack's pointer, and the stack's top.
+        let differ = slots.iter().zip(words).fold(0, |all, (slot, word)| all | unsafe { self.word(slot.0) ^ word });
+        self.is_known(sp) && at_once(differ) == 0
+    }
+
+    /// Where the word with this number is.
+    #[inline(always)]
+    pub fn address_of(&self, Slot(number): Slot) -> u64 {
+        self.slots_from.wrapping_add(u64::from(number))
+    }
+}
+
 /// The same number, of which the compiler knows nothing: it would ask for each of its parts by itself.
 #[inline(always)]
 fn at_once(mut number: u64) -> u64 {

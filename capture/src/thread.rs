@@ -16,7 +16,7 @@ mod numbered;
 mod recording;
 mod states;
 
-use crate::kept::Kept;
+use crate::kept::{Kept, Sites};
 use crate::labels;
 use crate::probed::Probed;
 use crate::region;
@@ -115,7 +115,7 @@ pub struct ThreadState {
     /// What `alloc_hook` notes of this thread's allocations one by one; null: nothing.
     pub marks: AtomicPtr<()>,
     hook: UnsafeCell<Recording>,
-    kept: UnsafeCell<Kept>,
+    sites: UnsafeCell<Sites>,
     handler: UnsafeCell<Recording>,
     handler_kept: UnsafeCell<Kept>,
 }

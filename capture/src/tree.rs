@@ -7,22 +7,10 @@
 //! # Orderings    Publish a node: `frame.store(Release)` in `child` -> readers skip nodes whose frame is zero.
 #![allow(unsafe_code)]
 
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, fetch_line};
 use crate::region::{self, Cursor};
 use core::sync::atomic::Ordering;
 use layout::{AllocValues, ChunkKind, Frame, Function, Lost, Node, Pseudo, RecordId, Root, TimeValues};
-
-/// Asks for a cache line; does nothing that a program could see.
-#[inline]
-fn fetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, for any address.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -34,8 +22,8 @@ struct Slot {
 }
 
 const FIRST_SLOTS_LOG2: u32 = 8;
-/// Four MiB of slots.
-const LARGE_SLOTS_LOG2: u32 = 18;
+/// Slots of 64 KiB: more than a processor's first cache holds.
+const LARGE_SLOTS_LOG2: u32 = 12;
 /// More nodes than any budget holds.
 const MAX_SLOTS_LOG2: u32 = 26;
 
@@ -137,7 +125,7 @@ impl Tree {
         self.announced_child(parent, Place::new(RecordId::NONE, parent.path_of(frame)), frame)
     }
 
-    /// Whether most of the index is not in the processor's own caches, so that it is worth to [announce](Tree::announce) what will be looked for.
+    /// Whether most of the index is not in the processor's first cache, so that it is worth to [announce](Tree::announce) what will be looked for.
     #[inline]
     pub fn is_large(&self) -> bool {
         self.slots_log2 >= LARGE_SLOTS_LOG2
@@ -160,7 +148,7 @@ impl Tree {
         let path = parent.path_of(frame);
         if let Some(index) = &self.index {
             // SAFETY: below the number of slots.
-            fetch(unsafe { index.address().cast::<Slot>().add(self.home(path)) }.cast());
+            fetch_line(unsafe { index.address().cast::<Slot>().add(self.home(path)) }.cast());
         }
         Place::new(RecordId::NONE, path)
     }

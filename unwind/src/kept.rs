@@ -161,6 +161,79 @@ fn settle<T: Copy>(all: &mut [T], to: usize, (from, end): (usize, usize), moved:
     Some(())
 }
 
+/// How a walk ends that comes to the last of the first so many kept frames; `None` if these are not as they were when they were walked.
+///
+/// The comparison alone of a walk: nothing that is kept changes.
+#[inline(always)]
+pub fn end_from<G, R, M>(
+    (frames, words): (&[KeptFrame<G, R::Tag>], &[Word]),
+    depth: usize,
+    rules: &mut R,
+    memory: &mut M,
+) -> Option<Result<(), Truncated>>
+where
+    G: Unwind + PartialEq,
+    R: Rules,
+    M: Memory,
+{
+    match verify(frames, words, depth, &mut { STACK_SWITCHES }, rules, memory)? {
+        Verified::ToTheEnd(end) => Some(end),
+        Verified::Until(_) => None,
+    }
+}
+
+/// What the way from a leaf to a kept frame depends on: see [`tip_of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tip {
+    /// How many words.
+    pub words: usize,
+    /// Whether it depends on the leaf's frame pointer, or what lies root-ward does.
+    pub needs_frame_pointer: bool,
+    /// Whether what lies root-ward depends on the kept frame's own frame pointer.
+    pub joint_needs_frame_pointer: bool,
+}
+
+/// The words that tell whether the way from the last of some kept frames to the first, the *joint*, is as it was, to the front of `tip`, beginning with the return address that lies at the
+/// joint; `None` if there are more than fit, or if it takes more than comparing.
+///
+/// Where memory holds these words, and the leaf is where it was, a walk comes to the joint. A frame pointer that nobody root-ward asks for, because it is saved once more before, is not
+/// among them: in code that has none, the register holds what it likes.
+pub fn tip_of<G: Unwind, R: Rules>(
+    (frames, words): (&[KeptFrame<G, R::Tag>], &[Word]),
+    rules: &mut R,
+    tip: &mut [Word],
+) -> Option<Tip> {
+    let mut count = 0;
+    let mut put = |word: Option<&Word>| {
+        *tip.get_mut(count)? = *word?;
+        count = count.wrapping_add(1);
+        Some(())
+    };
+    let mut asks = |frame: &KeptFrame<G, R::Tag>| G::needs_frame_pointer(rules.lookup(frame.address()).0);
+    let (joint, callees) = frames.split_first()?;
+    let joint_needs_frame_pointer = joint.check != Check::Words || asks(joint);
+    let mut needed = joint_needs_frame_pointer;
+    for frame in callees {
+        let mut of_frame = words.get(frame.words_from as usize..)?.iter();
+        let is_needed = core::mem::replace(&mut needed, asks(frame));
+        match frame.check {
+            Check::Word => {
+                put(of_frame.next())?;
+                needed |= is_needed;
+            }
+            Check::Words => {
+                let frame_pointer = of_frame.next();
+                put(of_frame.next())?;
+                if is_needed {
+                    put(frame_pointer)?;
+                }
+            }
+            Check::Step | Check::Root => return None,
+        }
+    }
+    Some(Tip { words: count, needs_frame_pointer: needed, joint_needs_frame_pointer })
+}
+
 /// How many words the first so many frames have.
 #[inline]
 fn words_of<G: Unwind, T>(frames: &[KeptFrame<G, T>], depth: usize) -> Option<usize> {
@@ -449,3 +522,5 @@ enum Stepped {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tip_tests;

@@ -117,6 +117,13 @@ pub trait Unwind: Copy {
         let _ = (frame, rule, memory);
         None
     }
+
+    /// Whether a step by this rule depends on the frame pointer, other than that the caller may have the same.
+    #[inline]
+    fn needs_frame_pointer(rule: Rule) -> bool {
+        let _ = rule;
+        true
+    }
 }
 
 /// What a quick step found: a caller by a return address, on the same stack.

@@ -1,7 +1,7 @@
 //! The guard of the allocation hooks.
 
 use super::{INSIDE, Recording, ThreadState};
-use crate::kept::Kept;
+use crate::kept::Sites;
 use crate::region;
 use core::sync::atomic::Ordering;
 
@@ -14,11 +14,11 @@ pub struct Inside<'a> {
 impl Inside<'_> {
     /// What the thread's allocation hook uses, and what it keeps from one allocation to the next.
     #[inline]
-    pub fn recording(&mut self) -> (&mut Recording, &mut Kept) {
+    pub fn recording(&mut self) -> (&mut Recording, &mut Sites) {
         // SAFETY: the guard is exclusive for its thread, and the handler has a recording of its own.
-        let (recording, kept) = unsafe { (&mut *self.state.hook.get(), &mut *self.state.kept.get()) };
+        let (recording, sites) = unsafe { (&mut *self.state.hook.get(), &mut *self.state.sites.get()) };
         recording.labels = self.state.label_set();
-        (recording, kept)
+        (recording, sites)
     }
 
     /// The thread.

@@ -72,7 +72,7 @@ pub(super) fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
             }
             // SAFETY: as above.
             unsafe {
-                (*state.kept.get()).clear();
+                (*state.sites.get()).clear();
                 (*state.handler_kept.get()).clear();
             }
             state

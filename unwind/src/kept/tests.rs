@@ -6,10 +6,10 @@ use crate::Walker;
 use crate::fake::{Chance, Stack, walk as walk_plainly};
 use crate::x86_64::{Base, Cfa, Form, FramePointer, Registers};
 
-const BASE: u64 = 0x7000;
-const ROOM: usize = 200;
+pub(super) const BASE: u64 = 0x7000;
+pub(super) const ROOM: usize = 200;
 
-type Frames = Vec<KeptFrame<Registers, ()>>;
+pub(super) type Frames = Vec<KeptFrame<Registers, ()>>;
 
 fn room_for(depth: usize) -> Frames {
     let registers = Registers { pc: 0, sp: 0, fp: None };
@@ -24,12 +24,12 @@ fn room_for(depth: usize) -> Frames {
     vec![empty; depth]
 }
 
-fn room() -> Frames {
+pub(super) fn room() -> Frames {
     room_for(ROOM)
 }
 
 /// A rule for every address: mostly frames of a few words, some with a frame pointer, rarely the odd ones.
-struct ByAddress;
+pub(super) struct ByAddress;
 
 impl Rules for ByAddress {
     type Tag = ();
@@ -58,7 +58,7 @@ impl Rules for ByAddress {
     }
 }
 
-fn word(chance: &mut Chance) -> u64 {
+pub(super) fn word(chance: &mut Chance) -> u64 {
     match chance.below(8) {
         // Mostly code, some addresses on the stack, some nonsense.
         0..=5 => 0x10_0000 + chance.below(0x400),
@@ -67,7 +67,7 @@ fn word(chance: &mut Chance) -> u64 {
     }
 }
 
-fn addresses(frames: &[KeptFrame<Registers, ()>]) -> Vec<FrameAddress> {
+pub(super) fn addresses(frames: &[KeptFrame<Registers, ()>]) -> Vec<FrameAddress> {
     frames.iter().rev().map(KeptFrame::address).collect()
 }
 

@@ -210,6 +210,11 @@ impl Unwind for Registers {
     fn step_quickly<M: Memory>(frame: &Packed, rule: Rule, memory: &mut M) -> Option<Quick<Packed>> {
         frame.step(rule, |address| memory.numbered_word(address))
     }
+
+    #[inline]
+    fn needs_frame_pointer(rule: Rule) -> bool {
+        !matches!(Common::of(rule), Some(Common::SpFpSame | Common::SpFpSaved))
+    }
 }
 
 impl Registers {
