@@ -148,34 +148,22 @@ const FIRST_SLOTS: usize = 4096 / size_of::<Entry>();
 /// Cells of the filter that belong to a shard.
 const CELLS: usize = 1024;
 
-struct Table {
-    slots: *mut Entry,
-    count: usize,
-    used: usize,
-    mapping: Option<Mapping>,
-}
-
-/// In cache lines of its own: threads that are at neighbouring shards do not wait for each other.
+/// A table, and its lock. In cache lines of its own: threads that are at neighbouring shards do not wait for each other.
 #[repr(align(128))]
 struct Shard {
     locked: AtomicBool,
-    table: UnsafeCell<Table>,
-    /// Where the table's slots are, and how many: read without the lock, by those who only ask for a cache line.
-    slots: AtomicPtr<Entry>,
+    /// The table's slots and their number: written under the lock, read without it by those who only ask for a cache line.
+    first: AtomicPtr<Entry>,
     count: AtomicUsize,
+    /// Slots in use.
+    used: AtomicUsize,
+    mapping: UnsafeCell<Option<Mapping>>,
 }
 
-// SAFETY: the table is used under `locked` alone.
+// SAFETY: the mapping is used under `locked` alone.
 unsafe impl Sync for Shard {}
 
-static TABLE: [Shard; SHARDS] = [const {
-    Shard {
-        locked: AtomicBool::new(false),
-        table: UnsafeCell::new(Table::new()),
-        slots: AtomicPtr::new(core::ptr::null_mut()),
-        count: AtomicUsize::new(0),
-    }
-}; SHARDS];
+static TABLE: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
 /// How many live allocations have a place (`place` has it; the entry points compute it too; saturating, then sticky): a free whose place has none is not in the table. Written under the lock of the shard.
 pub static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
 
@@ -223,32 +211,6 @@ pub(crate) fn may_contain(address: u64) -> bool {
 
 struct Locked<'a>(&'a Shard);
 
-impl Locked<'_> {
-    fn table(&mut self) -> &mut Table {
-        // SAFETY: the lock is held.
-        unsafe { &mut *self.0.table.get() }
-    }
-
-    /// Makes sure that there is a free slot for another entry, and then one more.
-    #[inline(always)]
-    fn make_room(&mut self) -> Option<()> {
-        let table = self.table();
-        if table.used * 4 >= table.count * 3 { self.grow() } else { Some(()) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self) -> Option<()> {
-        let table = self.table();
-        // Dropped when nobody can come upon it any more.
-        let _old = table.grow()?;
-        let (slots, count) = (table.slots, table.count);
-        self.0.slots.store(slots, Ordering::Relaxed);
-        self.0.count.store(count, Ordering::Relaxed);
-        Some(())
-    }
-}
-
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.0.locked.store(false, Ordering::Release);
@@ -287,6 +249,21 @@ fn wait_for(shard: &'static Shard, wait: Wait) -> Option<Locked<'static>> {
 }
 
 impl Shard {
+    const fn new() -> Self {
+        Self {
+            locked: AtomicBool::new(false),
+            first: AtomicPtr::new(core::ptr::null_mut()),
+            count: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            mapping: UnsafeCell::new(None),
+        }
+    }
+
+    #[inline(always)]
+    fn slots(&self) -> Slots {
+        Slots { first: self.first.load(Ordering::Relaxed), count: self.count.load(Ordering::Relaxed) }
+    }
+
     #[inline(always)]
     fn try_lock(&self) -> bool {
         self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -301,8 +278,8 @@ pub(crate) struct Full;
 #[inline(always)]
 pub(crate) fn announce(address: u64) {
     if let Some(shard) = TABLE.get(place(address).0) {
-        let home = home(address, shard.count.load(Ordering::Relaxed));
-        fetch_line(shard.slots.load(Ordering::Relaxed).wrapping_add(home).cast());
+        let slots = shard.slots();
+        fetch_line(slots.first.wrapping_add(slots.home(address)).cast());
     }
 }
 
@@ -339,7 +316,7 @@ fn entered(allocation: &Allocation, wait: Wait) -> Option<Entry> {
     let place = Place::of(allocation.address)?;
     let mut locked = lock(place.shard, wait)?;
     locked.make_room()?;
-    let replaced = locked.table().insert(entry);
+    let replaced = locked.insert(entry);
     if replaced.key == 0 {
         place.adjust(1);
     }
@@ -354,7 +331,7 @@ pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
         full(0);
         return None;
     };
-    let removed = locked.table().remove(address)?;
+    let removed = locked.remove(address)?;
     place.adjust(-1);
     drop(locked);
     let removed = removed.allocation();
@@ -365,91 +342,132 @@ pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
 /// In a child after fork: what the parent has live is not the child's recording.
 pub(crate) fn clear() {
     for shard in &TABLE {
-        // SAFETY: the child has one thread, and it is here.
-        let table = unsafe { &mut *shard.table.get() };
-        *table = Table::new();
-        shard.slots.store(core::ptr::null_mut(), Ordering::Relaxed);
+        shard.first.store(core::ptr::null_mut(), Ordering::Relaxed);
         shard.count.store(0, Ordering::Relaxed);
+        shard.used.store(0, Ordering::Relaxed);
+        // SAFETY: the child has one thread, and it is here.
+        unsafe { *shard.mapping.get() = None };
         shard.locked.store(false, Ordering::Release);
     }
     COUNTS.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
     LIVE_OF.iter().for_each(|c| c.store(0, Ordering::Relaxed));
 }
 
-/// Where an address is looked for first, of so many slots.
-///
-/// Blocks of the same 256 bytes are neighbours here too: what is allocated together is mostly freed together. (With more than that, runs of occupied slots grow, and a
-/// removal looks at a run's every slot.)
-#[inline(always)]
-fn home(address: u64, count: usize) -> usize {
-    let block = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let first = ((block * count as u64) >> 32) as usize;
-    let at = first + (address >> 4) as usize % 16;
-    if at >= count { at.wrapping_sub(count) } else { at }
+/// The slots of a table.
+#[derive(Clone, Copy)]
+struct Slots {
+    first: *mut Entry,
+    count: usize,
 }
 
-impl Table {
-    const fn new() -> Self {
-        Self { slots: core::ptr::null_mut(), count: 0, used: 0, mapping: None }
+impl Slots {
+    /// Where an address is looked for first.
+    ///
+    /// Blocks of the same 256 bytes are neighbours here too: what is allocated together is mostly freed together. (With more than that, runs of occupied slots grow, and a
+    /// removal looks at a run's every slot.)
+    #[inline(always)]
+    fn home(self, address: u64) -> usize {
+        let block = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let first = ((block * self.count as u64) >> 32) as usize;
+        let at = first + (address >> 4) as usize % 16;
+        if at >= self.count { at - self.count } else { at }
     }
 
-    /// # Safety
-    /// There is a slot with this index.
     #[inline(always)]
-    unsafe fn slot(&mut self, index: usize) -> &mut Entry {
-        // SAFETY: the mapping has `count` zeroed slots, and any bits are a valid entry.
-        unsafe { &mut *self.slots.add(index) }
-    }
-
-    #[inline(always)]
-    fn after(&self, at: usize) -> usize {
+    fn after(self, at: usize) -> usize {
         if at + 1 == self.count { 0 } else { at + 1 }
     }
 
-    fn distance(&self, from: usize, to: usize) -> usize {
+    fn distance(self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.count - from }
+    }
+
+    /// # Safety
+    /// There is a slot with this index, and its table is locked until the entry is no longer used.
+    #[inline(always)]
+    unsafe fn at<'a>(self, index: usize) -> &'a mut Entry {
+        // SAFETY: the mapping has so many zeroed slots, and any bits are a valid entry.
+        unsafe { &mut *self.first.add(index) }
+    }
+}
+
+impl Locked<'_> {
+    /// Makes sure that there is a free slot for another entry, and then one more.
+    #[inline(always)]
+    fn make_room(&mut self) -> Option<()> {
+        let (used, count) = (self.0.used.load(Ordering::Relaxed), self.0.count.load(Ordering::Relaxed));
+        if used * 4 >= count * 3 { self.grow() } else { Some(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> Option<()> {
+        let old = self.0.slots();
+        let count = match old.count {
+            0 => FIRST_SLOTS,
+            count => (count + count / 2).next_multiple_of(FIRST_SLOTS),
+        };
+        let mapping = Mapping::new(count * size_of::<Entry>())?;
+        self.0.first.store(mapping.address().cast(), Ordering::Relaxed);
+        self.0.count.store(count, Ordering::Relaxed);
+        self.0.used.store(0, Ordering::Relaxed);
+        for index in 0..old.count {
+            // SAFETY: below the old number of slots.
+            let mut entry = *unsafe { old.at(index) };
+            if entry.key != 0 {
+                entry.key &= !DISPLACED;
+                self.insert(entry);
+            }
+        }
+        // SAFETY: locked. The old slots go.
+        unsafe { *self.0.mapping.get() = Some(mapping) };
+        Some(())
     }
 
     /// Puts an entry into a slot, of which one is free; what was there: the entry of the same address, or none.
     #[inline(always)]
     fn insert(&mut self, mut new: Entry) -> Entry {
-        let mut at = home(new.address(), self.count);
+        let slots = self.0.slots();
+        let mut at = slots.home(new.address());
         loop {
             // SAFETY: `home` and `after` stay below the number of slots, which is not zero.
-            let slot = unsafe { self.slot(at) };
+            let slot = unsafe { slots.at(at) };
             if slot.key == 0 || slot.address() == new.address() {
                 let replaced = core::mem::replace(slot, new);
-                self.used += usize::from(replaced.key == 0);
+                if replaced.key == 0 {
+                    self.count_used(1);
+                }
                 return replaced;
             }
             new.key |= DISPLACED;
-            at = self.after(at);
+            at = slots.after(at);
         }
     }
 
     #[inline(always)]
     fn remove(&mut self, address: u64) -> Option<Entry> {
-        if self.used == 0 {
+        let slots = self.0.slots();
+        if slots.count == 0 {
             return None;
         }
-        let mut at = home(address, self.count);
-        // SAFETY: as in `insert`: something is in use.
-        let slot = |table: &mut Self, at| *unsafe { table.slot(at) };
+        let mut at = slots.home(address);
         let removed = loop {
-            let entry = slot(self, at);
+            // SAFETY: as in `insert`. A quarter of the slots is free.
+            let entry = *unsafe { slots.at(at) };
             if entry.key == 0 {
                 return None;
             }
             if entry.address() == address {
                 break entry;
             }
-            at = self.after(at);
+            at = slots.after(at);
         };
         // Backward shift: the run after the hole moves up, so that no tombstone is left.
         let (mut hole, mut next) = (at, at);
         loop {
-            next = self.after(next);
-            let mut candidate = slot(self, next);
+            next = slots.after(next);
+            // SAFETY: as above.
+            let mut candidate = *unsafe { slots.at(next) };
             if candidate.key == 0 {
                 break;
             }
@@ -457,38 +475,26 @@ impl Table {
                 continue;
             }
             // The candidate may fill the hole unless its home lies behind the hole.
-            let home = home(candidate.address(), self.count);
-            if self.distance(home, next) >= self.distance(hole, next) {
+            let home = slots.home(candidate.address());
+            if slots.distance(home, next) >= slots.distance(hole, next) {
                 if home == hole {
                     candidate.key &= !DISPLACED;
                 }
                 // SAFETY: it was looked at.
-                *unsafe { self.slot(hole) } = candidate;
+                *unsafe { slots.at(hole) } = candidate;
                 hole = next;
             }
         }
         // SAFETY: as above.
-        *unsafe { self.slot(hole) } = Entry::default();
-        self.used -= 1;
+        *unsafe { slots.at(hole) } = Entry::default();
+        self.count_used(-1);
         Some(removed)
     }
 
-    /// Gives it more slots. What had the old ones.
-    fn grow(&mut self) -> Option<Option<Mapping>> {
-        let count =
-            if self.count == 0 { FIRST_SLOTS } else { (self.count + self.count / 2).next_multiple_of(FIRST_SLOTS) };
-        let mapping = Mapping::new(count * size_of::<Entry>())?;
-        let old =
-            core::mem::replace(self, Self { slots: mapping.address().cast(), count, used: 0, mapping: Some(mapping) });
-        for index in 0..old.count {
-            // SAFETY: below the old mapping's number of slots.
-            let mut entry = unsafe { *old.slots.add(index) };
-            if entry.key != 0 {
-                entry.key &= !DISPLACED;
-                self.insert(entry);
-            }
-        }
-        Some(old.mapping)
+    #[inline(always)]
+    fn count_used(&mut self, by: isize) {
+        let used = self.0.used.load(Ordering::Relaxed);
+        self.0.used.store(used.wrapping_add_signed(by), Ordering::Relaxed);
     }
 }
 
@@ -506,16 +512,15 @@ mod tests {
         Entry::new(&allocation(address, size)).unwrap()
     }
 
-    fn insert_with_room(table: &mut Table, entry: Entry) -> Entry {
-        if table.used * 4 >= table.count * 3 {
-            table.grow().unwrap();
-        }
+    fn insert_with_room(table: &mut Locked<'_>, entry: Entry) -> Entry {
+        table.make_room().unwrap();
         table.insert(entry)
     }
 
     #[test]
     fn the_table_agrees_with_a_map_over_random_inserts_and_removes() {
-        let mut table = Table::new();
+        let shard = Shard::new();
+        let mut table = Locked(&shard);
         let mut model = HashMap::new();
         let mut random = 1_u64;
         for step in 0..200_000_u64 {
@@ -528,7 +533,7 @@ mod tests {
             } else {
                 assert_eq!(table.remove(address).map(|e| e.allocation().size), model.remove(&address));
             }
-            assert_eq!(table.used, model.len());
+            assert_eq!(shard.used.load(Ordering::Relaxed), model.len());
         }
     }
 
@@ -545,11 +550,13 @@ mod tests {
 
     #[test]
     fn blocks_that_are_no_words_apart_are_told_apart() {
-        let mut table = Table::new();
+        let shard = Shard::new();
+        let mut table = Locked(&shard);
         for address in 0x1000..0x1400 {
             assert_eq!(insert_with_room(&mut table, entry(address, address)).key, 0);
         }
-        assert!(table.count * 16 <= 0x400 * 32, "{} slots", table.count);
+        let count = shard.slots().count;
+        assert!(count * 16 <= 0x400 * 32, "{count} slots");
         for address in 0x1000..0x1400 {
             assert_eq!(table.remove(address).map(|e| e.allocation().size), Some(address));
         }

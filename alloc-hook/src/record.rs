@@ -405,8 +405,10 @@ fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, 
     let address = address as u64;
     let last = thread.last_address.load(Ordering::Relaxed) == address;
     if FOLLOW_FREES.load(Ordering::Relaxed) {
-        if last || live::may_contain(address) {
+        if live::may_contain(address) {
             release(thread, address);
+        } else if last {
+            thread.last_address.store(1, Ordering::Relaxed);
         }
     } else if last {
         was_temporary(thread);

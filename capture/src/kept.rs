@@ -108,31 +108,22 @@ impl Kept {
         if first < walked.shared {
             fresh.iter_mut().for_each(|frame| frame.note = 0);
         }
-        if recording.tree.is_large() {
-            // In two rounds, so that all places are on their way from memory before the first is looked at.
-            let mut announced = place;
-            for frame in &mut *fresh {
-                if !modules::is_own(frame.tag) {
-                    announced = recording.tree.announce(announced, word_of(frame));
-                }
-                frame.note = announced.to_bits();
+        // In two rounds, so that all places are on their way from memory before the first is looked at.
+        let mut announced = place;
+        for frame in &mut *fresh {
+            if !modules::is_own(frame.tag) {
+                announced = recording.tree.announce(announced, word_of(frame));
             }
-            if let Some(below) = below {
-                recording.tree.announce(announced, below);
+            frame.note = announced.to_bits();
+        }
+        if let Some(below) = below {
+            recording.tree.announce(announced, below);
+        }
+        for frame in fresh {
+            if !modules::is_own(frame.tag) {
+                place = recording.tree.announced_child(place, Place::from_bits(frame.note), word_of(frame))?;
             }
-            for frame in fresh {
-                if !modules::is_own(frame.tag) {
-                    place = recording.tree.announced_child(place, Place::from_bits(frame.note), word_of(frame))?;
-                }
-                frame.note = place.to_bits();
-            }
-        } else {
-            for frame in fresh {
-                if !modules::is_own(frame.tag) {
-                    place = recording.tree.child(place, word_of(frame))?;
-                }
-                frame.note = place.to_bits();
-            }
+            frame.note = place.to_bits();
         }
         Some(place)
     }

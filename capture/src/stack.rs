@@ -138,9 +138,12 @@ impl StackMemory {
     /// Whether memory holds all of these words, whose numbers come first. They lie at `sp` or nearer to the root.
     #[inline(always)]
     pub fn holds<const N: usize>(&self, slots: &[Slot; N], words: &[u64; N], sp: u64) -> bool {
+        if !self.is_known(sp) {
+            return false;
+        }
         // SAFETY: they lie between `sp`, hence the stack's pointer, and the stack's top.
         let differ = slots.iter().zip(words).fold(0, |all, (slot, word)| all | unsafe { self.word(slot.0) ^ word });
-        self.is_known(sp) && at_once(differ) == 0
+        at_once(differ) == 0
     }
 
     /// Where the word with this number is.

@@ -22,8 +22,6 @@ struct Slot {
 }
 
 const FIRST_SLOTS_LOG2: u32 = 8;
-/// Slots of 64 KiB: more than a processor's first cache holds.
-const LARGE_SLOTS_LOG2: u32 = 12;
 /// More nodes than any budget holds.
 const MAX_SLOTS_LOG2: u32 = 26;
 
@@ -123,12 +121,6 @@ impl Tree {
     #[inline]
     pub fn child(&mut self, parent: Place, frame: Frame) -> Option<Place> {
         self.announced_child(parent, Place::new(RecordId::NONE, parent.path_of(frame)), frame)
-    }
-
-    /// Whether most of the index is not in the processor's first cache, so that it is worth to [announce](Tree::announce) what will be looked for.
-    #[inline]
-    pub fn is_large(&self) -> bool {
-        self.slots_log2 >= LARGE_SLOTS_LOG2
     }
 
     /// The same as [`Tree::child`] for a stack whose frames were [announced](Tree::announce): `announced` is what that returned.

@@ -9,11 +9,11 @@ use capture::thread::{Inside, ThreadState};
 use core::sync::atomic::Ordering;
 use layout::{AllocValues, Live, RecordId};
 
-/// A free where frees are followed: of a block that may live, or of the thread's last.
+/// A free of a block that may live.
 #[inline(never)]
 pub(super) fn release(thread: &ThreadState, address: u64) {
     let inside = thread.enter();
-    let taken = if live::may_contain(address) { live::remove(address, wait(&inside)) } else { None };
+    let taken = live::remove(address, wait(&inside));
     finish(thread, &inside, address, taken);
 }
 
@@ -23,11 +23,9 @@ fn wait(inside: &Option<Inside<'_>>) -> Wait {
     if inside.is_some() { Wait::ForAWhile } else { Wait::Never }
 }
 
+/// Takes such a block out, before a reallocation.
 #[inline(never)]
 pub(super) fn take(thread: &ThreadState, address: u64) -> Option<Allocation> {
-    if !FOLLOW_FREES.load(Ordering::Relaxed) || !live::may_contain(address) {
-        return None;
-    }
     let inside = thread.enter();
     live::remove(address, wait(&inside))
 }

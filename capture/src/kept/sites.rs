@@ -87,11 +87,7 @@ impl Sites {
                 compare::<C>(recording, (stack, thread), (at, registers), (function, values));
                 Some(values)
             }
-            None => {
-                let is_instruction = matches!(at, FrameAddress::Instruction(_));
-                let Registers { pc, sp, fp } = registers;
-                self.walked::<C>(recording, stack.low, stack.high, thread, is_instruction, pc, sp, fp, function)
-            }
+            None => self.walked::<C>(recording, (stack, thread), (at, registers), function),
         }
     }
 
@@ -143,27 +139,19 @@ impl Sites {
         (end.err() == kept.end).then_some(tip.values)
     }
 
-    /// Any other. Numbers one by one: they travel in registers.
+    /// The values of any other.
     #[inline(never)]
-    #[allow(clippy::too_many_arguments, reason = "scalars travel in registers")]
     fn walked<C: Context>(
         &mut self,
         recording: &mut Recording,
-        low: u64,
-        high: u64,
-        thread: RecordId,
-        is_instruction: bool,
-        pc: u64,
-        sp: u64,
-        fp: Option<u64>,
+        (stack, thread): (Bounds, RecordId),
+        (at, registers): (FrameAddress, Registers),
         function: Function,
     ) -> Option<RecordId> {
-        if self.kept.generation != modules::generation() || self.kept.stack_high != high {
+        if self.kept.generation != modules::generation() || self.kept.stack_high != stack.high {
             self.forget_tips();
         }
-        let at = if is_instruction { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) };
-        let place = (Bounds { low, high }, thread, Root::Allocs);
-        let start = (at, Registers { pc, sp, fp }, None);
+        let (place, start) = ((stack, thread, Root::Allocs), (at, registers, None));
         let caller = self.kept.capture::<C>(recording, place, start, Some(Tree::frame_of(function)))?;
         let values = recording.tree.site(caller, function)?;
         // What cannot be remembered is walked again.
@@ -178,10 +166,10 @@ impl Sites {
         let frames = frames.get(..extent.depth)?;
         let [.., leafs_caller, leaf] = frames else { return None };
         let joint = (*shared)?.min(frames.len().checked_sub(2)?).checked_sub(1)?;
-        let [at_joint, of_tip @ ..] = frames.get(joint..)? else { return None };
-        let is_elsewhere = |module| module == ModuleIndex::NONE || modules::is_own(module);
+        let [way @ .., _] = frames.get(joint..)? else { return None };
+        let [at_joint, ..] = way else { return None };
         // Code that belongs to no object can be replaced by other code without a word to anybody. And a frame of the recorder's own has its caller's node.
-        if is_elsewhere(at_joint.tag) || of_tip.iter().any(|frame| frame.tag == ModuleIndex::NONE) {
+        if way.iter().chain([leaf]).any(|frame| frame.tag == ModuleIndex::NONE) || modules::is_own(at_joint.tag) {
             return None;
         }
         // Whether a stack ends so depends on other registers too.
@@ -189,7 +177,6 @@ impl Sites {
             return None;
         }
         let mut read = [Word::default(); WORDS];
-        let [way @ .., _] = frames.get(joint..)? else { return None };
         let tip = kept::tip_of((way, words), &mut Cached::<C>::new(), &mut read)?;
         let [first, ..] = read;
         read.get_mut(tip.words..)?.fill(first);
