@@ -1,19 +1,21 @@
 //! Recorded allocations that are still live: address to allocation site.
 //!
-//! Called from: hooks; never from a handler. Sharded open addressing with backward-shift deletion, in mappings of its own. A shard is locked for a few loads and stores, never
+//! Called from: hooks; never from a handler. Tables in mappings of their own, by parts of the host's memory (*shards*). A shard is locked for a few loads and stores, never
 //! across a call into the host, and a waiter gives up after a bound. When memory runs out: the allocation is counted in `Lost::LiveTableFull` and is missing from `inuse_*`, because it
 //! counts as freed.
-//!
-//! An entry has 16 bytes, and tables grow by half when three quarters full: at most 32 bytes an allocation, once a table has outgrown its first page.
 #![allow(unsafe_code)]
 
+mod lock;
+mod pages;
+mod table;
+
 use crate::sampling::{self, Weight};
-use capture::mapping::{Mapping, fetch_line};
 use capture::region;
-use capture::syscall::yield_now;
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
+
+pub(crate) use lock::Wait;
+use table::{Entry, Locked, Shard};
 
 /// A live allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,67 +103,9 @@ impl Allocation {
     }
 }
 
-/// An entry: address in the upper 47 bits, whether it is [`DISPLACED`], number of the interval, upper 12 bits of the size; values and lower half of the size. Zero: free.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Entry {
-    key: u64,
-    rest: u64,
-}
-
-/// Sizes that an entry can hold, and addresses: all that programs have.
-const SIZES: u64 = 1 << 44;
-const ADDRESSES: u64 = 1 << 47;
-
-/// Bit of a key: the entry is not in the slot where it is looked for first.
-const DISPLACED: u64 = 1 << 16;
-
-impl Entry {
-    #[inline]
-    fn new(allocation: &Allocation) -> Option<Self> {
-        let Allocation { address, size, values, interval } = *allocation;
-        (address < ADDRESSES && size < SIZES).then_some(Self {
-            key: address << 17 | u64::from(interval.0) << 12 | size >> 32,
-            rest: u64::from(values.0) << 32 | size & 0xffff_ffff,
-        })
-    }
-
-    #[inline]
-    fn address(self) -> u64 {
-        self.key >> 17
-    }
-
-    #[inline]
-    fn allocation(self) -> Allocation {
-        Allocation {
-            address: self.address(),
-            size: (self.key & 0xfff) << 32 | self.rest & 0xffff_ffff,
-            values: RecordId((self.rest >> 32) as u32),
-            interval: Interval((self.key >> 12) as u8 & 15),
-        }
-    }
-}
-
 const SHARDS: usize = 64;
-/// Slots of a page, with which a table begins.
-const FIRST_SLOTS: usize = 4096 / size_of::<Entry>();
 /// Cells of the filter that belong to a shard.
 const CELLS: usize = 1024;
-
-/// A table, and its lock. In cache lines of its own: threads that are at neighbouring shards do not wait for each other.
-#[repr(align(128))]
-struct Shard {
-    locked: AtomicBool,
-    /// The table's slots and their number: written under the lock, read without it by those who only ask for a cache line.
-    first: AtomicPtr<Entry>,
-    count: AtomicUsize,
-    /// Slots in use.
-    used: AtomicUsize,
-    mapping: UnsafeCell<Option<Mapping>>,
-}
-
-// SAFETY: the mapping is used under `locked` alone.
-unsafe impl Sync for Shard {}
 
 static TABLE: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
 /// How many live allocations have a place (`place` has it; the entry points compute it too; saturating, then sticky): a free whose place has none is not in the table. Written under the lock of the shard.
@@ -180,6 +124,11 @@ impl Place {
     fn of(address: u64) -> Option<Self> {
         let (shard, cell) = place(address);
         Some(Self { shard: TABLE.get(shard)?, cell: COUNTS.get(shard)?.get(cell)? })
+    }
+
+    #[inline(always)]
+    fn lock(self, wait: Wait) -> Option<Locked<'static>> {
+        Some(Locked::new(self.shard, self.shard.lock.lock(wait)?))
     }
 
     /// The shard is locked.
@@ -209,67 +158,6 @@ pub(crate) fn may_contain(address: u64) -> bool {
     Place::of(address).is_some_and(|place| place.cell.load(Ordering::Relaxed) != 0)
 }
 
-struct Locked<'a>(&'a Shard);
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.0.locked.store(false, Ordering::Release);
-    }
-}
-
-/// How long a lock is waited for: a thread that is inside the recorder already, below a signal handler of the host, may be the one that holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    ForAWhile,
-    Never,
-}
-
-#[inline(always)]
-fn lock(shard: &'static Shard, wait: Wait) -> Option<Locked<'static>> {
-    if shard.try_lock() { Some(Locked(shard)) } else { wait_for(shard, wait) }
-}
-
-#[cold]
-#[inline(never)]
-fn wait_for(shard: &'static Shard, wait: Wait) -> Option<Locked<'static>> {
-    if wait == Wait::Never {
-        return None;
-    }
-    for round in 0..100_000_u32 {
-        if round < 100 {
-            core::hint::spin_loop()
-        } else {
-            yield_now()
-        }
-        if shard.try_lock() {
-            return Some(Locked(shard));
-        }
-    }
-    None
-}
-
-impl Shard {
-    const fn new() -> Self {
-        Self {
-            locked: AtomicBool::new(false),
-            first: AtomicPtr::new(core::ptr::null_mut()),
-            count: AtomicUsize::new(0),
-            used: AtomicUsize::new(0),
-            mapping: UnsafeCell::new(None),
-        }
-    }
-
-    #[inline(always)]
-    fn slots(&self) -> Slots {
-        Slots { first: self.first.load(Ordering::Relaxed), count: self.count.load(Ordering::Relaxed) }
-    }
-
-    #[inline(always)]
-    fn try_lock(&self) -> bool {
-        self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-}
-
 /// An allocation could not be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
@@ -278,8 +166,7 @@ pub(crate) struct Full;
 #[inline(always)]
 pub(crate) fn announce(address: u64) {
     if let Some(shard) = TABLE.get(place(address).0) {
-        let slots = shard.slots();
-        fetch_line(slots.first.wrapping_add(slots.home(address)).cast());
+        shard.announce(address);
     }
 }
 
@@ -290,14 +177,10 @@ pub(crate) fn insert(allocation: Allocation, wait: Wait) -> Result<Option<Alloca
         return Err(full(allocation.size));
     };
     allocation.interval.count(1);
-    Ok(match replaced.key {
-        0 => None,
-        _ => {
-            let replaced = replaced.allocation();
-            replaced.interval.count(u64::MAX);
-            Some(replaced)
-        }
-    })
+    if let Some(replaced) = replaced {
+        replaced.interval.count(u64::MAX);
+    }
+    Ok(replaced)
 }
 
 #[cold]
@@ -306,18 +189,15 @@ fn full(bytes: u64) -> Full {
     Full
 }
 
-/// What was in its slot, which is free if it was new.
+/// What was there.
 #[inline(always)]
-fn entered(allocation: &Allocation, wait: Wait) -> Option<Entry> {
-    if allocation.interval == Interval::UNKNOWN {
-        return None;
-    }
+fn entered(allocation: &Allocation, wait: Wait) -> Option<Option<Allocation>> {
     let entry = Entry::new(allocation)?;
     let place = Place::of(allocation.address)?;
-    let mut locked = lock(place.shard, wait)?;
+    let mut locked = place.lock(wait)?;
     locked.make_room()?;
     let replaced = locked.insert(entry);
-    if replaced.key == 0 {
+    if replaced.is_none() {
         place.adjust(1);
     }
     Some(replaced)
@@ -327,14 +207,13 @@ fn entered(allocation: &Allocation, wait: Wait) -> Option<Entry> {
 #[inline(always)]
 pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
     let place = Place::of(address)?;
-    let Some(mut locked) = lock(place.shard, wait) else {
+    let Some(mut locked) = place.lock(wait) else {
         full(0);
         return None;
     };
     let removed = locked.remove(address)?;
     place.adjust(-1);
     drop(locked);
-    let removed = removed.allocation();
     removed.interval.count(u64::MAX);
     Some(removed)
 }
@@ -342,224 +221,19 @@ pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
 /// In a child after fork: what the parent has live is not the child's recording.
 pub(crate) fn clear() {
     for shard in &TABLE {
-        shard.first.store(core::ptr::null_mut(), Ordering::Relaxed);
-        shard.count.store(0, Ordering::Relaxed);
-        shard.used.store(0, Ordering::Relaxed);
-        // SAFETY: the child has one thread, and it is here.
-        unsafe { *shard.mapping.get() = None };
-        shard.locked.store(false, Ordering::Release);
+        shard.clear();
     }
     COUNTS.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
     LIVE_OF.iter().for_each(|c| c.store(0, Ordering::Relaxed));
-}
-
-/// The slots of a table.
-#[derive(Clone, Copy)]
-struct Slots {
-    first: *mut Entry,
-    count: usize,
-}
-
-impl Slots {
-    /// Where an address is looked for first.
-    ///
-    /// Blocks of the same 256 bytes are neighbours here too: what is allocated together is mostly freed together. (With more than that, runs of occupied slots grow, and a
-    /// removal looks at a run's every slot.)
-    #[inline(always)]
-    fn home(self, address: u64) -> usize {
-        let block = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let first = ((block * self.count as u64) >> 32) as usize;
-        let at = first + (address >> 4) as usize % 16;
-        if at >= self.count { at - self.count } else { at }
-    }
-
-    #[inline(always)]
-    fn after(self, at: usize) -> usize {
-        if at + 1 == self.count { 0 } else { at + 1 }
-    }
-
-    fn distance(self, from: usize, to: usize) -> usize {
-        if to >= from { to - from } else { to + self.count - from }
-    }
-
-    /// # Safety
-    /// There is a slot with this index, and its table is locked until the entry is no longer used.
-    #[inline(always)]
-    unsafe fn at<'a>(self, index: usize) -> &'a mut Entry {
-        // SAFETY: the mapping has so many zeroed slots, and any bits are a valid entry.
-        unsafe { &mut *self.first.add(index) }
-    }
-}
-
-impl Locked<'_> {
-    /// Makes sure that there is a free slot for another entry, and then one more.
-    #[inline(always)]
-    fn make_room(&mut self) -> Option<()> {
-        let (used, count) = (self.0.used.load(Ordering::Relaxed), self.0.count.load(Ordering::Relaxed));
-        if used * 4 >= count * 3 { self.grow() } else { Some(()) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self) -> Option<()> {
-        let old = self.0.slots();
-        let count = match old.count {
-            0 => FIRST_SLOTS,
-            count => (count + count / 2).next_multiple_of(FIRST_SLOTS),
-        };
-        let mapping = Mapping::new(count * size_of::<Entry>())?;
-        self.0.first.store(mapping.address().cast(), Ordering::Relaxed);
-        self.0.count.store(count, Ordering::Relaxed);
-        self.0.used.store(0, Ordering::Relaxed);
-        for index in 0..old.count {
-            // SAFETY: below the old number of slots.
-            let mut entry = *unsafe { old.at(index) };
-            if entry.key != 0 {
-                entry.key &= !DISPLACED;
-                self.insert(entry);
-            }
-        }
-        // SAFETY: locked. The old slots go.
-        unsafe { *self.0.mapping.get() = Some(mapping) };
-        Some(())
-    }
-
-    /// Puts an entry into a slot, of which one is free; what was there: the entry of the same address, or none.
-    #[inline(always)]
-    fn insert(&mut self, mut new: Entry) -> Entry {
-        let slots = self.0.slots();
-        let mut at = slots.home(new.address());
-        loop {
-            // SAFETY: `home` and `after` stay below the number of slots, which is not zero.
-            let slot = unsafe { slots.at(at) };
-            if slot.key == 0 || slot.address() == new.address() {
-                let replaced = core::mem::replace(slot, new);
-                if replaced.key == 0 {
-                    self.count_used(1);
-                }
-                return replaced;
-            }
-            new.key |= DISPLACED;
-            at = slots.after(at);
-        }
-    }
-
-    #[inline(always)]
-    fn remove(&mut self, address: u64) -> Option<Entry> {
-        let slots = self.0.slots();
-        if slots.count == 0 {
-            return None;
-        }
-        let mut at = slots.home(address);
-        let removed = loop {
-            // SAFETY: as in `insert`. A quarter of the slots is free.
-            let entry = *unsafe { slots.at(at) };
-            if entry.key == 0 {
-                return None;
-            }
-            if entry.address() == address {
-                break entry;
-            }
-            at = slots.after(at);
-        };
-        // Backward shift: the run after the hole moves up, so that no tombstone is left.
-        let (mut hole, mut next) = (at, at);
-        loop {
-            next = slots.after(next);
-            // SAFETY: as above.
-            let mut candidate = *unsafe { slots.at(next) };
-            if candidate.key == 0 {
-                break;
-            }
-            if candidate.key & DISPLACED == 0 {
-                continue;
-            }
-            // The candidate may fill the hole unless its home lies behind the hole.
-            let home = slots.home(candidate.address());
-            if slots.distance(home, next) >= slots.distance(hole, next) {
-                if home == hole {
-                    candidate.key &= !DISPLACED;
-                }
-                // SAFETY: it was looked at.
-                *unsafe { slots.at(hole) } = candidate;
-                hole = next;
-            }
-        }
-        // SAFETY: as above.
-        *unsafe { slots.at(hole) } = Entry::default();
-        self.count_used(-1);
-        Some(removed)
-    }
-
-    #[inline(always)]
-    fn count_used(&mut self, by: isize) {
-        let used = self.0.used.load(Ordering::Relaxed);
-        self.0.used.store(used.wrapping_add_signed(by), Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
-    use std::collections::HashMap;
 
     fn allocation(address: u64, size: u64) -> Allocation {
         Allocation { address, size, values: RecordId(7), interval: Interval::EVERY }
-    }
-
-    fn entry(address: u64, size: u64) -> Entry {
-        Entry::new(&allocation(address, size)).unwrap()
-    }
-
-    fn insert_with_room(table: &mut Locked<'_>, entry: Entry) -> Entry {
-        table.make_room().unwrap();
-        table.insert(entry)
-    }
-
-    #[test]
-    fn the_table_agrees_with_a_map_over_random_inserts_and_removes() {
-        let shard = Shard::new();
-        let mut table = Locked(&shard);
-        let mut model = HashMap::new();
-        let mut random = 1_u64;
-        for step in 0..200_000_u64 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let address = ((random >> 40) % 3000 + 1) * 16;
-            if random >> 63 == 0 {
-                let replaced = insert_with_room(&mut table, entry(address, step));
-                let replaced = (replaced.key != 0).then(|| replaced.allocation().size);
-                assert_eq!(replaced, model.insert(address, step));
-            } else {
-                assert_eq!(table.remove(address).map(|e| e.allocation().size), model.remove(&address));
-            }
-            assert_eq!(shard.used.load(Ordering::Relaxed), model.len());
-        }
-    }
-
-    #[test]
-    fn an_entry_holds_every_address_and_size() {
-        for (address, size) in [(1, 0), (0x7fff_ffff_fff8, SIZES - 1), (0x7fff_ffff_ffff, 0x1_2345_6789)] {
-            let interval = Interval::from_number(14);
-            let allocation = Allocation { address, size, values: RecordId(0xfedc_ba98), interval };
-            assert_eq!(Entry::new(&allocation).unwrap().allocation(), allocation);
-        }
-        assert!(Entry::new(&allocation(ADDRESSES, 1)).is_none());
-        assert!(Entry::new(&allocation(1, SIZES)).is_none());
-    }
-
-    #[test]
-    fn blocks_that_are_no_words_apart_are_told_apart() {
-        let shard = Shard::new();
-        let mut table = Locked(&shard);
-        for address in 0x1000..0x1400 {
-            assert_eq!(insert_with_room(&mut table, entry(address, address)).key, 0);
-        }
-        let count = shard.slots().count;
-        assert!(count * 16 <= 0x400 * 32, "{count} slots");
-        for address in 0x1000..0x1400 {
-            assert_eq!(table.remove(address).map(|e| e.allocation().size), Some(address));
-        }
     }
 
     #[test]
@@ -582,7 +256,7 @@ mod tests {
         assert_eq!(replaced.map(|a| a.size), Some(5), "freed without our seeing it");
         assert_eq!(remove(0x5550_0010, Wait::Never).map(|a| a.size), Some(6));
         assert!(!may_contain(0x5550_0010));
-        assert_eq!(remove(0x5550_0010, Wait::ForAWhile), None);
+        assert_eq!(remove(0x5550_0010, Wait::Never), None);
     }
 
     #[test]
@@ -592,7 +266,7 @@ mod tests {
         assert_eq!(insert(sampled, Wait::Never), Ok(None));
         let others: std::vec::Vec<_> = (0..100).map(|i| Interval::number(10_000 + i)).collect();
         assert!(others.iter().all(|other| *other != kept && *other != Interval::EVERY && *other != Interval::UNKNOWN));
-        let removed = remove(0x6660_0010, Wait::ForAWhile).unwrap();
+        let removed = remove(0x6660_0010, Wait::Never).unwrap();
         assert_eq!(removed.weight(), sampling::weigh(100, 4096));
         assert_eq!(Interval::number(1), Interval::EVERY);
     }

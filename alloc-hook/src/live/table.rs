@@ -1,0 +1,575 @@
+//! The table of a shard: what lives, by address.
+//!
+//! Called from: hooks, with the shard's lock held.
+//!
+//! Two kilobytes of the host's memory are a *group*. Open addressing with backward-shift deletion finds a group's slots by a hash of its number. While few blocks of a group are recorded, each has
+//! a slot of its own, of 16 bytes; the table grows by half when three quarters full, so that a block takes at most 32. Beyond [`FEW`], the group has one slot, and a *page* with a word for each
+//! window of 32 bytes: what a program allocates one after the other then lies one beside the other here too, and nothing is searched. With glibc no two blocks begin in one window. Those of other
+//! allocators may, and blocks can be too large for a word: they have slots *apart*, which a hash of their address finds.
+#![allow(unsafe_code)]
+
+use super::lock::{Held, Lock};
+use super::pages::{Page, Pages};
+use super::{Allocation, Interval};
+use capture::mapping::{Mapping, fetch_line};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use layout::RecordId;
+
+/// Bits of an address within its group, and within its window.
+const GROUP: u32 = 11;
+const WINDOW: u32 = 5;
+/// Windows of a group.
+pub(super) const WINDOWS: usize = 1 << (GROUP - WINDOW);
+/// Most blocks of a group that have slots of their own, if others are to share a page.
+const FEW: usize = 8;
+/// Slots of a page of memory, with which a table begins.
+const FIRST_SLOTS: usize = 4096 / size_of::<Entry>();
+
+/// What a slot holds. Zero: nothing.
+///
+/// A block: address in the upper 47 bits, whether it is [`DISPLACED`], number of the interval, whether it is [`APART`], upper 11 bits of the size; values and lower half of the size.
+///
+/// A group that has a page: the address of its first byte in the same bits, whether it is displaced, [`PAGED`]; how many of its blocks are apart (16 bits), the page's address, how many are in the page (9 bits).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Entry {
+    key: u64,
+    rest: u64,
+}
+
+/// Sizes that an entry can hold, and addresses: all that programs have.
+const SIZES: u64 = 1 << 43;
+const ADDRESSES: u64 = 1 << 47;
+const ADDRESS_SHIFT: u32 = 17;
+/// Bit of a key: the entry is not in the slot where it is looked for first.
+const DISPLACED: u64 = 1 << 16;
+/// In place of an interval's number: the entry is of a group.
+const PAGED: u64 = (Interval::UNKNOWN.get() as u64) << 12;
+/// The block's group has a page, and the block is not in it.
+const APART: u64 = 1 << 11;
+
+/// In a group's second word: blocks in its page, and one that is apart.
+const IN_PAGE: u64 = size_of::<Page>() as u64 - 1;
+const ONE_APART: u64 = 1 << 48;
+const _: () = assert!(WINDOWS as u64 <= IN_PAGE && size_of::<Page>().is_power_of_two());
+
+impl Entry {
+    #[inline]
+    pub(super) fn new(allocation: &Allocation) -> Option<Self> {
+        let Allocation { address, size, values, interval } = *allocation;
+        (address < ADDRESSES && size < SIZES && interval != Interval::UNKNOWN).then_some(Self {
+            key: address << ADDRESS_SHIFT | u64::from(interval.get()) << 12 | size >> 32,
+            rest: u64::from(values.0) << 32 | size & 0xffff_ffff,
+        })
+    }
+
+    #[inline]
+    pub(super) fn is_free(self) -> bool {
+        self.key == 0
+    }
+
+    #[inline]
+    fn address(self) -> u64 {
+        self.key >> ADDRESS_SHIFT
+    }
+
+    #[inline]
+    fn group(self) -> u64 {
+        self.key >> (ADDRESS_SHIFT + GROUP)
+    }
+
+    #[inline]
+    fn is_paged(self) -> bool {
+        self.key & PAGED == PAGED
+    }
+
+    #[inline]
+    fn is_apart(self) -> bool {
+        self.key & APART != 0
+    }
+
+    /// Of a group.
+    #[inline]
+    fn page(self) -> *mut Page {
+        (self.rest & (ONE_APART - 1) & !IN_PAGE) as *mut Page
+    }
+
+    /// Of a group: whether blocks of it are apart.
+    #[inline]
+    fn has_apart(self) -> bool {
+        self.rest >= ONE_APART
+    }
+
+    /// Of a group: whether nothing of it lives.
+    fn is_empty(self) -> bool {
+        !self.has_apart() && self.rest & IN_PAGE == 0
+    }
+
+    #[inline]
+    pub(super) fn allocation(self) -> Allocation {
+        Allocation {
+            address: self.address(),
+            size: (self.key & (APART - 1)) << 32 | self.rest & 0xffff_ffff,
+            values: RecordId((self.rest >> 32) as u32),
+            interval: Interval::from_number((self.key >> 12) as u8),
+        }
+    }
+}
+
+/// A block in its window. Zero: none. Values, number of the interval, whether it begins in the window's second half, size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    const SIZES: u64 = 1 << Self::HALF_SHIFT;
+    const HALF_SHIFT: u32 = 27;
+    const INTERVAL_SHIFT: u32 = 28;
+
+    /// The word of a block that can be in a window, and which window it is.
+    #[inline(always)]
+    fn new(entry: Entry) -> Option<(usize, Self)> {
+        let Allocation { address, size, values, interval } = entry.allocation();
+        let word = Self(
+            u64::from(values.0) << 32 | u64::from(interval.get()) << Self::INTERVAL_SHIFT | Self::half(address) | size,
+        );
+        (address & 15 == 0 && size < Self::SIZES && word.0 != 0).then_some((window(address), word))
+    }
+
+    #[inline(always)]
+    fn half(address: u64) -> u64 {
+        (address >> 4 & 1) << Self::HALF_SHIFT
+    }
+
+    /// Whether this is the block that begins at the address, which is in the window.
+    #[inline(always)]
+    fn is_at(self, address: u64) -> bool {
+        self.0 != 0 && address & 15 == 0 && (self.0 ^ Self::half(address)) & 1 << Self::HALF_SHIFT == 0
+    }
+
+    #[inline(always)]
+    fn allocation(self, address: u64) -> Allocation {
+        Allocation {
+            address,
+            size: self.0 & (Self::SIZES - 1),
+            values: RecordId((self.0 >> 32) as u32),
+            interval: Interval::from_number((self.0 >> Self::INTERVAL_SHIFT) as u8),
+        }
+    }
+}
+
+/// The window of an address in its group.
+#[inline(always)]
+fn window(address: u64) -> usize {
+    (address >> WINDOW) as usize % WINDOWS
+}
+
+/// A table, and its lock. In cache lines of its own: threads that are at neighbouring shards do not wait for each other.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Shard {
+    pub(super) lock: Lock,
+    /// The table's slots and their number: written under the lock, read without it by those who only ask for a cache line.
+    first: AtomicPtr<Entry>,
+    count: AtomicUsize,
+    /// Slots in use.
+    used: AtomicUsize,
+    mapping: UnsafeCell<Option<Mapping>>,
+    pages: UnsafeCell<Pages>,
+}
+
+// SAFETY: the cells are used under the lock alone.
+unsafe impl Sync for Shard {}
+
+impl Shard {
+    pub(super) const fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            first: AtomicPtr::new(core::ptr::null_mut()),
+            count: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            mapping: UnsafeCell::new(None),
+            pages: UnsafeCell::new(Pages::new()),
+        }
+    }
+
+    #[inline(always)]
+    fn slots(&self) -> Slots {
+        Slots { first: self.first.load(Ordering::Relaxed), count: self.count.load(Ordering::Relaxed) }
+    }
+
+    /// Lets the processor fetch the slot of an address from memory. Without the lock.
+    #[inline(always)]
+    pub(super) fn announce(&self, address: u64) {
+        let slots = self.slots();
+        fetch_line(slots.first.wrapping_add(slots.home(address >> GROUP)).cast());
+    }
+
+    /// Forgets all. In a child after fork, whose only thread is here.
+    pub(super) fn clear(&self) {
+        self.first.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.count.store(0, Ordering::Relaxed);
+        self.used.store(0, Ordering::Relaxed);
+        // SAFETY: there is no other thread.
+        unsafe {
+            *self.mapping.get() = None;
+            *self.pages.get() = Pages::new();
+        }
+        self.lock.reset();
+    }
+}
+
+/// A shard whose lock is held.
+pub(super) struct Locked<'a> {
+    shard: &'a Shard,
+    _held: Option<Held<'a>>,
+}
+
+/// The slots of a table.
+#[derive(Clone, Copy)]
+struct Slots {
+    first: *mut Entry,
+    count: usize,
+}
+
+impl Slots {
+    /// Where a group is looked for first, and a block that is apart, by its address.
+    #[inline(always)]
+    fn home(self, number: u64) -> usize {
+        let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((hash * self.count as u64) >> 32) as usize
+    }
+
+    #[inline(always)]
+    fn home_of(self, entry: Entry) -> usize {
+        self.home(if entry.is_apart() { entry.address() } else { entry.group() })
+    }
+
+    #[inline(always)]
+    fn after(self, at: usize) -> usize {
+        if at + 1 == self.count { 0 } else { at + 1 }
+    }
+
+    fn distance(self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.count - from }
+    }
+
+    /// # Safety
+    /// There is a slot with this index, and its table is locked until the entry is no longer used.
+    #[inline(always)]
+    unsafe fn at<'a>(self, index: usize) -> &'a mut Entry {
+        // SAFETY: the mapping has so many zeroed slots, and any bits are a valid entry.
+        unsafe { &mut *self.first.add(index) }
+    }
+}
+
+/// Where the search for a block came to.
+enum Found {
+    /// Its own slot.
+    Slot(usize),
+    /// Its group's, which has a page.
+    Group(usize),
+    /// A free slot, behind so many of its group.
+    Free(usize, usize),
+}
+
+impl<'a> Locked<'a> {
+    #[inline(always)]
+    pub(super) fn new(shard: &'a Shard, held: Held<'a>) -> Self {
+        Self { shard, _held: Some(held) }
+    }
+
+    /// Makes sure that there is a free slot for another entry, and then one more.
+    #[inline(always)]
+    pub(super) fn make_room(&mut self) -> Option<()> {
+        let (used, count) = (self.shard.used.load(Ordering::Relaxed), self.shard.count.load(Ordering::Relaxed));
+        if used * 4 >= count * 3 { self.grow() } else { Some(()) }
+    }
+
+    /// Makes a table without the groups of which nothing lives any more, by half as large if that does not make room.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> Option<()> {
+        let old = self.shard.slots();
+        let is_empty = |entry: &Entry| entry.is_paged() && entry.is_empty();
+        // SAFETY: below the number of slots.
+        let entries = || (0..old.count).map(|index| *unsafe { old.at(index) }).filter(|entry| !entry.is_free());
+        let used = entries().filter(|entry| !is_empty(entry)).count();
+        let count = match old.count {
+            0 => FIRST_SLOTS,
+            count if used * 2 < count => count,
+            count => (count + count / 2).next_multiple_of(FIRST_SLOTS),
+        };
+        let mapping = Mapping::new(count * size_of::<Entry>())?;
+        self.shard.first.store(mapping.address().cast(), Ordering::Relaxed);
+        self.shard.count.store(count, Ordering::Relaxed);
+        self.shard.used.store(0, Ordering::Relaxed);
+        for entry in entries() {
+            if is_empty(&entry) {
+                // SAFETY: the group's, which goes; its words are zero.
+                unsafe { (*self.shard.pages.get()).give_back(entry.page()) };
+            } else {
+                self.put(Entry { key: entry.key & !DISPLACED, ..entry });
+            }
+        }
+        // SAFETY: locked. The old slots go.
+        unsafe { *self.shard.mapping.get() = Some(mapping) };
+        Some(())
+    }
+
+    /// Puts an entry that is not there into the first free slot.
+    fn put(&mut self, mut new: Entry) {
+        let slots = self.shard.slots();
+        let mut at = slots.home_of(new);
+        // SAFETY: `home` and `after` stay below the number of slots, which is not zero. A quarter of them is free.
+        while !unsafe { slots.at(at) }.is_free() {
+            new.key |= DISPLACED;
+            at = slots.after(at);
+        }
+        // SAFETY: as above.
+        *unsafe { slots.at(at) } = new;
+        self.count_used(1);
+    }
+
+    /// Looks for a block that is not apart, from `at` on, where its group is looked for first.
+    #[inline(always)]
+    fn find(slots: Slots, mut at: usize, address: u64) -> Found {
+        let mut of_group = 0;
+        loop {
+            // SAFETY: as in `put`.
+            let entry = *unsafe { slots.at(at) };
+            if entry.is_free() {
+                return Found::Free(at, of_group);
+            }
+            if entry.group() == address >> GROUP {
+                if entry.is_paged() {
+                    return Found::Group(at);
+                }
+                if !entry.is_apart() {
+                    if entry.address() == address {
+                        return Found::Slot(at);
+                    }
+                    of_group += 1;
+                }
+            }
+            at = slots.after(at);
+        }
+    }
+
+    /// Looks for a block that is apart.
+    fn find_apart(slots: Slots, address: u64) -> Option<usize> {
+        let mut at = slots.home(address);
+        loop {
+            // SAFETY: as in `put`.
+            let entry = *unsafe { slots.at(at) };
+            if entry.is_free() {
+                return None;
+            }
+            if entry.address() == address && entry.is_apart() && !entry.is_paged() {
+                return Some(at);
+            }
+            at = slots.after(at);
+        }
+    }
+
+    /// Enters an allocation; what was at its address.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, new: Entry) -> Option<Allocation> {
+        let slots = self.shard.slots();
+        let home = slots.home(new.group());
+        match Self::find(slots, home, new.address()) {
+            Found::Group(at) => self.insert_in_page(slots, at, new),
+            Found::Slot(at) => Some(Self::replace(slots, at, new)),
+            Found::Free(_, of_group) if of_group >= FEW => self.insert_and_gather(slots, new),
+            Found::Free(at, _) => {
+                let displaced = if at == home { 0 } else { DISPLACED };
+                // SAFETY: found there.
+                *unsafe { slots.at(at) } = Entry { key: new.key | displaced, ..new };
+                self.count_used(1);
+                None
+            }
+        }
+    }
+
+    /// Enters one in place of another at its address.
+    fn replace(slots: Slots, at: usize, new: Entry) -> Allocation {
+        // SAFETY: found there.
+        let entry = unsafe { slots.at(at) };
+        core::mem::replace(entry, Entry { key: new.key | entry.key & (DISPLACED | APART), ..new }).allocation()
+    }
+
+    /// Enters one whose group has a page, at `at`.
+    #[inline(always)]
+    fn insert_in_page(&mut self, slots: Slots, at: usize, new: Entry) -> Option<Allocation> {
+        // SAFETY: found there.
+        let group = unsafe { slots.at(at) };
+        // SAFETY: the group's, whose table is locked.
+        let page = unsafe { &mut *group.page() };
+        if !group.has_apart()
+            && let Some((window, word)) = Word::new(new)
+            && let Some(place) = page.get_mut(window)
+        {
+            if *place == 0 {
+                *place = word.0;
+                group.rest += 1;
+                return None;
+            }
+            if Word(*place).is_at(new.address()) {
+                return Some(Word(core::mem::replace(place, word.0)).allocation(new.address()));
+            }
+        }
+        self.insert_apart(slots, at, new)
+    }
+
+    /// The same, where blocks of the group are apart, or this one is to be.
+    #[cold]
+    #[inline(never)]
+    fn insert_apart(&mut self, slots: Slots, at: usize, new: Entry) -> Option<Allocation> {
+        if let Some(at) = Self::find_apart(slots, new.address()) {
+            return Some(Self::replace(slots, at, new));
+        }
+        // SAFETY: as in `insert_in_page`.
+        let group = unsafe { slots.at(at) };
+        // SAFETY: as above.
+        let place = unsafe { (*group.page()).get_mut(window(new.address())) }?;
+        let mut replaced = None;
+        if Word(*place).is_at(new.address()) {
+            replaced = Some(Word(core::mem::take(place)).allocation(new.address()));
+            group.rest -= 1;
+        }
+        match Word::new(new) {
+            Some((_, word)) if *place == 0 => {
+                *place = word.0;
+                group.rest += 1;
+            }
+            _ => {
+                group.rest += ONE_APART;
+                self.put(Entry { key: new.key | APART, ..new });
+            }
+        }
+        replaced
+    }
+
+    /// Enters one that is not there, and gives its group a page, to which its other blocks go. (Without memory, all keep their slots.)
+    #[cold]
+    #[inline(never)]
+    fn insert_and_gather(&mut self, slots: Slots, new: Entry) -> Option<Allocation> {
+        // SAFETY: locked.
+        let Some(page) = (unsafe { (*self.shard.pages.get()).take() }) else {
+            self.put(new);
+            return None;
+        };
+        let first = new.group() << GROUP;
+        let mut group = Entry { key: first << ADDRESS_SHIFT | PAGED, rest: page as u64 };
+        let mut at = slots.home(new.group());
+        loop {
+            // SAFETY: as in `put`.
+            let entry = *unsafe { slots.at(at) };
+            if entry.is_free() {
+                break;
+            }
+            if entry.group() != new.group() || entry.is_apart() {
+                at = slots.after(at);
+                continue;
+            }
+            // Another may come to lie here, and is looked at next.
+            self.vacate(slots, at);
+            // SAFETY: the page is the group's from here on.
+            match Word::new(entry).and_then(|(window, word)| Some((unsafe { (*page).get_mut(window) }?, word))) {
+                Some((place @ 0, word)) => {
+                    *place = word.0;
+                    group.rest += 1;
+                }
+                _ => {
+                    group.rest += ONE_APART;
+                    // It can come to lie before or behind this slot, and is passed over.
+                    self.put(Entry { key: entry.key & !DISPLACED | APART, ..entry });
+                }
+            }
+        }
+        self.put(group);
+        self.insert(new)
+    }
+
+    /// Takes the allocation at this address out.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, address: u64) -> Option<Allocation> {
+        let slots = self.shard.slots();
+        if slots.count == 0 || address >= ADDRESSES {
+            return None;
+        }
+        match Self::find(slots, slots.home(address >> GROUP), address) {
+            Found::Group(at) => {
+                // SAFETY: found there.
+                let group = unsafe { slots.at(at) };
+                // SAFETY: the group's, whose table is locked.
+                let place = unsafe { (*group.page()).get_mut(window(address)) }?;
+                if Word(*place).is_at(address) {
+                    // A page without any is kept until there is no room: its group's blocks are mostly used again.
+                    group.rest -= 1;
+                    return Some(Word(core::mem::take(place)).allocation(address));
+                }
+                if group.has_apart() { self.remove_apart(slots, at, address) } else { None }
+            }
+            Found::Slot(at) => Some(self.remove_slot(slots, at)),
+            Found::Free(..) => None,
+        }
+    }
+
+    /// The same, where blocks of its group are apart.
+    #[cold]
+    #[inline(never)]
+    fn remove_apart(&mut self, slots: Slots, group: usize, address: u64) -> Option<Allocation> {
+        let at = Self::find_apart(slots, address)?;
+        // SAFETY: found there.
+        unsafe { slots.at(group) }.rest -= ONE_APART;
+        Some(self.remove_slot(slots, at))
+    }
+
+    #[inline(always)]
+    fn remove_slot(&mut self, slots: Slots, at: usize) -> Allocation {
+        // SAFETY: found there.
+        let removed = *unsafe { slots.at(at) };
+        self.vacate(slots, at);
+        removed.allocation()
+    }
+
+    /// Frees a slot. Backward shift: the run behind it moves up, so that no tombstone is left.
+    #[inline(always)]
+    fn vacate(&mut self, slots: Slots, at: usize) {
+        let (mut hole, mut next) = (at, at);
+        loop {
+            next = slots.after(next);
+            // SAFETY: as in `put`.
+            let mut candidate = *unsafe { slots.at(next) };
+            if candidate.is_free() {
+                break;
+            }
+            if candidate.key & DISPLACED == 0 {
+                continue;
+            }
+            // The candidate may fill the hole unless its home lies behind the hole.
+            let home = slots.home_of(candidate);
+            if slots.distance(home, next) >= slots.distance(hole, next) {
+                if home == hole {
+                    candidate.key &= !DISPLACED;
+                }
+                // SAFETY: it was looked at.
+                *unsafe { slots.at(hole) } = candidate;
+                hole = next;
+            }
+        }
+        // SAFETY: as above.
+        *unsafe { slots.at(hole) } = Entry::default();
+        self.count_used(-1);
+    }
+
+    #[inline(always)]
+    fn count_used(&mut self, by: isize) {
+        let used = self.shard.used.load(Ordering::Relaxed);
+        self.shard.used.store(used.wrapping_add_signed(by), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;
