@@ -101,9 +101,7 @@ pub(crate) fn allocated_between<const FUNCTION: u8>(address: *mut u8, size: usiz
             "mov rdx, qword ptr [rcx + {countdown}]",
             "sub rdx, {size}",
             "jbe {due}",
-            "mov qword ptr [rcx + {countdown}], rdx",
-            // Whatever was recorded last is no longer the thread's last allocation.
-            "mov qword ptr [rcx + {last_address}], 1"
+            "mov qword ptr [rcx + {countdown}], rdx"
         ],
         FUNCTION,
         size,
@@ -113,7 +111,6 @@ pub(crate) fn allocated_between<const FUNCTION: u8>(address: *mut u8, size: usiz
             address = in(reg) address,
             due = label { return Counted::IsDue },
             countdown = const offsets::COUNTDOWN,
-            last_address = const offsets::LAST_ADDRESS,
         ]
     );
     Counted::Wholly

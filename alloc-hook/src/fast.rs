@@ -10,7 +10,7 @@
 
 use crate::{bootstrap, next, record};
 use capture::region;
-use capture::thread::{Current, ThreadState, current};
+use capture::thread::{Current, NONE_BETWEEN, ThreadState, current};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
@@ -92,7 +92,15 @@ pub(crate) fn arm(thread: &ThreadState) {
 #[inline(never)]
 fn arm_slow(thread: &ThreadState, arrangement: u64) {
     if counts_down(thread, record::interval()) {
+        forget_last(thread);
         thread.armed.store(arrangement, Ordering::Relaxed);
+    }
+}
+
+/// What was recorded last, where every allocation was, can no longer be told from the thread's last one.
+fn forget_last(thread: &ThreadState) {
+    if record::interval() != 1 && thread.last_calls.load(Ordering::Relaxed) == NONE_BETWEEN {
+        thread.last_address.store(1, Ordering::Relaxed);
     }
 }
 
@@ -124,13 +132,13 @@ pub(crate) fn arm_counting(thread: &ThreadState) {
 fn arm_counting_slow(thread: &ThreadState) {
     let (counting, recording) = (COUNTING.load(Ordering::Acquire), RECORDING.load(Ordering::Acquire));
     if counting & NONE == 0 {
-        // What was recorded last is no longer the thread's last allocation.
-        thread.last_address.store(1, Ordering::Relaxed);
+        forget_last(thread);
         thread.counts.store(counting, Ordering::Relaxed);
         return;
     }
     let interval = record::interval();
     if recording & NONE == 0 && interval != 0 && counts_down(thread, interval) {
+        forget_last(thread);
         thread.counts.store(recording, Ordering::Relaxed);
     }
 }

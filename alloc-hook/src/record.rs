@@ -10,14 +10,14 @@ use crate::sampling::{self, Weight};
 use crate::{counting, fast, marks, next};
 use capture::live as live_bytes;
 use capture::rules::InHook;
-use capture::thread::{self, Current, Inside, Recording, ThreadState};
+use capture::thread::{self, Current, Inside, NONE_BETWEEN, Recording, ThreadState};
 use capture::{modules, region, walk};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
-use ends::{count_freed, finish_free, release, take, was_temporary};
+use ends::{count_freed, finish_free, freed_last, release, take};
 use lost::lose;
 pub use lost::prepare_for_losses;
 
@@ -289,6 +289,9 @@ fn record(
         region::add_own(&cells.bytes, bytes);
     });
     thread.last_address.store(address, Ordering::Relaxed);
+    thread
+        .last_calls
+        .store(if number == Interval::EVERY { NONE_BETWEEN } else { thread.counted_allocations() }, Ordering::Relaxed);
     thread.last_values.store(values.0, Ordering::Relaxed);
     thread.last_objects_q16.store(objects_q16, Ordering::Relaxed);
     marks::note(thread, values, bytes);
@@ -411,7 +414,7 @@ fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, 
             thread.last_address.store(1, Ordering::Relaxed);
         }
     } else if last {
-        was_temporary(thread);
+        freed_last(thread);
     }
 }
 

@@ -50,6 +50,9 @@ const UNREGISTERED: usize = 2;
 /// Threads of the recorder that start others. Rust's library allocates in a new thread before the first line of ours runs there, and until then the thread has its creator's name.
 const OWN_CREATORS: [&[u8; 16]; 2] = [b"profrec-server\0\0", b"profrec-record\0\0"];
 
+/// A number of calls that no thread comes to.
+pub const NONE_BETWEEN: u64 = u64::MAX;
+
 /// Bit of [`ThreadState::counts`] while the thread is inside the recorder: no arrangement has it.
 const INSIDE: u64 = 1;
 
@@ -63,10 +66,25 @@ static ON_REGISTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// Function called in a child after fork that was noticed by its wiped memory.
 static ON_CHILD: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// State of one thread.
+/// State of one thread. What the few instructions of most calls need comes first, within reach of short displacements.
 #[derive(Debug)]
+#[repr(C)]
 pub struct ThreadState {
     record: AtomicPtr<Thread>,
+    /// By which arrangement the thread's calls may be counted in a few instructions (`alloc_hook::fast`); 0: by none.
+    pub armed: AtomicU64,
+    /// The same for calls through Rust's door, which then need only be counted.
+    pub counts: AtomicU64,
+    /// Bytes until the next sampled allocation.
+    pub countdown: AtomicU64,
+    /// The thread's last allocation, if it was recorded: its address (1: none), values and objects. Freed before the next, it is temporary.
+    pub last_address: AtomicU64,
+    /// See `last_address`: the calls that the thread had counted then, if others may have been counted since without a word here; [`NONE_BETWEEN`] if not.
+    pub last_calls: AtomicU64,
+    /// See `last_address`.
+    pub last_objects_q16: AtomicU64,
+    /// See `last_address`.
+    pub last_values: AtomicU32,
     record_id: AtomicU32,
     status: AtomicU32,
     inside: AtomicU32,
@@ -76,22 +94,10 @@ pub struct ThreadState {
     stack_high: AtomicU64,
     /// Lowest page that was found readable where the thread needed room on another stack.
     room_from: AtomicU64,
-    /// Bytes until the next sampled allocation.
-    pub countdown: AtomicU64,
     /// State of the thread's random numbers.
     pub random: AtomicU64,
     /// The sampling interval for which `countdown` was drawn.
     pub interval: AtomicU64,
-    /// By which arrangement the thread's calls may be counted in a few instructions (`alloc_hook::fast`); 0: by none.
-    pub armed: AtomicU64,
-    /// The same for calls through Rust's door, which then need only be counted.
-    pub counts: AtomicU64,
-    /// The thread's last allocation, if it was recorded: its address (1: none), values and objects. Freed before the next, it is temporary.
-    pub last_address: AtomicU64,
-    /// See `last_address`.
-    pub last_values: AtomicU32,
-    /// See `last_address`.
-    pub last_objects_q16: AtomicU64,
     /// When it was registered, by CLOCK_MONOTONIC.
     pub registered_ns: AtomicU64,
     /// CPU clock at the last sample.
@@ -386,6 +392,19 @@ impl ThreadState {
         state.tid.store(tid, Ordering::Release);
         numbered::note(state);
         Some(state)
+    }
+
+    /// The allocations that the thread has counted, of the functions whose calls may be counted without a word to `last_address`.
+    pub fn counted_allocations(&self) -> u64 {
+        const FUNCTIONS: [Function; 4] =
+            [Function::Malloc, Function::Calloc, Function::RustAlloc, Function::RustAllocZeroed];
+        let calls = |record: &Thread| {
+            let of = |function: Function| {
+                record.calls.get(function as usize).map_or(0, |calls| calls.load(Ordering::Relaxed))
+            };
+            FUNCTIONS.map(of).iter().sum()
+        };
+        self.thread_record().map_or(0, calls)
     }
 
     /// Whether the thread has no storage of its own: its end is not told.

@@ -18,6 +18,7 @@ const CALLOC: usize = Function::Calloc as usize * 8;
 const FREE: usize = Function::Free as usize * 8;
 const CALLS: usize = offset_of!(Thread, calls);
 const BYTES: usize = offset_of!(Thread, bytes);
+const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
 
 // A place in the filter is a number of 16 bits.
@@ -62,26 +63,32 @@ macro_rules! chunk_bytes {
     };
 }
 
-/// Counts a call that asked for the bytes in `$size` and is not the next to be sampled, then leaves, or calls the next function and adds the block's bytes to what is live.
+/// Counts a call that asked for the bytes in `$size` and is not the next to be sampled, then leaves, or goes on at 4 where live bytes are accounted for.
 macro_rules! allocate {
     ($size:literal) => {
         concat!(
             "mov rcx, qword ptr [r11 + {countdown}]\n",
+            "mov rax, qword ptr [r11 + {record}]\n",
             "sub rcx, ",
             $size,
             "\n",
             "jbe 3f\n",
             "mov qword ptr [r11 + {countdown}], rcx\n",
-            "mov rax, qword ptr [r11 + {record}]\n",
             "add qword ptr [rax + {calls}], 1\n",
             "add qword ptr [rax + {bytes}], ",
             $size,
             "\n",
-            // Whatever was recorded last is no longer the thread's last allocation.
-            "mov qword ptr [r11 + {last_address}], 1\n",
             "test r10b, {chunks}\n",
             "jne 4f\n",
             "jmp qword ptr [rip + {next}]\n",
+        )
+    };
+}
+
+/// What [`allocate`] goes on with at 4: calls the next function, and adds the block's bytes to what is live.
+macro_rules! allocate_chunk {
+    () => {
+        concat!(
             "4:\n",
             "push rax\n",
             ".cfi_adjust_cfa_offset 8\n",
@@ -94,13 +101,21 @@ macro_rules! allocate {
             // As `capture::live::grow`.
             "7:\n",
             "sub qword ptr [rdx + {live_below_max}], rcx\n",
-            "js 8f\n",
+            "js 9f\n",
             "5:\n",
             "ret\n",
             "6:\n",
             "and rcx, -8\n",
             "sub rcx, 16\n",
             "jmp 7b\n",
+            // More than before, as long as a tree grows that is each time so.
+            "9:\n",
+            "mov rcx, qword ptr [rdx + {live_below_max}]\n",
+            "sub qword ptr [rdx + {live_below_max}], rcx\n",
+            "sub qword ptr [rdx + {live_max}], rcx\n",
+            "cmp qword ptr [rdx + {live_max}], {grain}\n",
+            "jge 8f\n",
+            "ret\n",
             "8:\n",
             "push rax\n",
             ".cfi_adjust_cfa_offset 8\n",
@@ -127,6 +142,7 @@ macro_rules! counted {
             whole!(),
             $($entry,)*
             "jmp {body}",
+            allocate_chunk!(),
             ".cfi_endproc",
             body = sym $body,
             idle = sym next::IDLE,
@@ -137,11 +153,12 @@ macro_rules! counted {
             armed = const offsets::ARMED,
             countdown = const offsets::COUNTDOWN,
             record = const offsets::RECORD,
-            last_address = const offsets::LAST_ADDRESS,
             calls = const CALLS + $index,
             bytes = const BYTES + $index,
             chunks = const fast::CHUNKS,
             live_below_max = const LIVE_BELOW_MAX,
+            live_max = const LIVE_MAX,
+            grain = const GRAIN,
         )
     };
 }

@@ -5,7 +5,7 @@ use crate::live::{self, Allocation, Wait};
 use crate::sampling::Weight;
 use capture::live as live_bytes;
 use capture::region;
-use capture::thread::{Inside, ThreadState};
+use capture::thread::{Inside, NONE_BETWEEN, ThreadState};
 use core::sync::atomic::Ordering;
 use layout::{AllocValues, Live, RecordId};
 
@@ -36,7 +36,7 @@ pub(super) fn finish_free(thread: &ThreadState, address: u64, taken: Option<Allo
         finish(thread, &thread.enter(), address, taken);
     } else if thread.last_address.load(Ordering::Relaxed) == address {
         // Where frees are not followed, the thread's own last allocation is.
-        was_temporary(thread);
+        freed_last(thread);
     }
 }
 
@@ -49,16 +49,26 @@ fn finish(thread: &ThreadState, inside: &Option<Inside<'_>>, address: u64, taken
     }
     if let Some(allocation) = taken {
         // The block that the thread allocated last can have been freed by another thread, and allocated there: then its site is another's.
-        let temporary = last && allocation.values.0 == thread.last_values.load(Ordering::Relaxed);
+        let temporary =
+            last && allocation.values.0 == thread.last_values.load(Ordering::Relaxed) && none_between(thread);
         count_freed_on(thread, inside, &allocation, temporary);
     }
 }
 
-/// The thread frees its last allocation, and frees are not followed.
+/// Whether the thread has allocated nothing since its last allocation was recorded.
+#[inline(always)]
+fn none_between(thread: &ThreadState) -> bool {
+    let calls = thread.last_calls.load(Ordering::Relaxed);
+    calls == NONE_BETWEEN || calls == thread.counted_allocations()
+}
+
+/// The thread frees its last allocation that was recorded, and frees are not followed.
 #[inline]
-pub(super) fn was_temporary(thread: &ThreadState) {
+pub(super) fn freed_last(thread: &ThreadState) {
     thread.last_address.store(1, Ordering::Relaxed);
-    if let Some(_inside) = thread.enter() {
+    if none_between(thread)
+        && let Some(_inside) = thread.enter()
+    {
         let cells = cells(RecordId(thread.last_values.load(Ordering::Relaxed)));
         let objects_q16 = thread.last_objects_q16.load(Ordering::Relaxed);
         update(cells, || region::add_own(&cells.temporary_objects_q16, objects_q16));
