@@ -308,7 +308,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
         ],
         unknown: &[],
         locks: Some(&[
-            ("alloc-hook/src/live.rs try_lock", "a shard of the live allocations"),
+            ("alloc-hook/src/live/lock.rs try_lock", "a shard of the live allocations"),
             ("alloc-hook/src/live.rs count", "a sampled allocation, for the table of intervals"),
             ("capture/src/region.rs add_pair", "a block that another thread allocated"),
             ("capture/src/live.rs bring_in", "live memory changed by 32 KiB"),
