@@ -81,6 +81,9 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     header.version.store(VERSION, Ordering::Relaxed);
     header.pid.store(syscall::getpid(), Ordering::Relaxed);
     header.parent_pid.store(syscall::getppid(), Ordering::Relaxed);
+    header
+        .pid_namespace
+        .store(if path.is_some() { syscall::pid_namespace().unwrap_or(0) } else { 0 }, Ordering::Relaxed);
     header.modes.store(purpose.modes, Ordering::Relaxed);
     header.data_offset.store(data_offset as u32, Ordering::Relaxed);
     header.capacity_chunks.store(capacity, Ordering::Relaxed);

@@ -65,21 +65,23 @@ pub(crate) struct Running<'a> {
     progress: Option<Status>,
     /// Where its processes record, until that was read.
     directory: Option<StoreDirectory>,
-    follow: bool,
 }
 
 impl<'a> Running<'a> {
     /// Starts the command.
     pub(crate) fn start(command: &'a CommandLine, settings: &Settings) -> Result<Self, Error> {
         let library = preload::unpack()?;
-        let directory = StoreDirectory::create()?;
+        let mut directory = StoreDirectory::create()?;
         let mut process = Command::new(&command.program);
         process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
         let relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
         let began = Instant::now();
         let child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
-        let progress = settings.progress.then(|| Status::start(directory.path()));
-        Ok(Self { command, child, began, relay, progress, directory: Some(directory), follow: settings.follow })
+        if !settings.follow {
+            directory.keep_only(child.id());
+        }
+        let progress = settings.progress.then(|| Status::start(directory.path(), directory.taken()));
+        Ok(Self { command, child, began, relay, progress, directory: Some(directory) })
     }
 
     /// Waits until it has ended.
@@ -91,11 +93,22 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Waits until it has ended, or until it has run for so long: `None`.
+    /// Waits until it has ended, or until it has run for so long: `None`. Meanwhile, what processes that ended have left is taken up.
     pub(crate) fn wait_at_most(&mut self, duration: Option<Duration>) -> Result<Option<ExitStatus>, Error> {
-        let left = duration.map(|duration| duration.saturating_sub(self.began.elapsed()));
-        let ended = self.relay.wait(&mut self.child, left);
-        ended.map_err(|e| Error::failure(format!("cannot wait for '{}': {}", self.command.name(), reason(&e))))
+        loop {
+            let left = duration.map(|duration| duration.saturating_sub(self.began.elapsed()));
+            let look = self.directory.as_ref().map(StoreDirectory::until_next_look);
+            let ended = self
+                .relay
+                .wait(&mut self.child, left.into_iter().chain(look).min())
+                .map_err(|e| Error::failure(format!("cannot wait for '{}': {}", self.command.name(), reason(&e))))?;
+            if ended.is_some() || duration.is_some_and(|duration| self.began.elapsed() >= duration) {
+                return Ok(ended);
+            }
+            if let Some(directory) = &mut self.directory {
+                directory.take_ended();
+            }
+        }
     }
 
     /// What its processes recorded. Those that still run record no more, nor do those that they start.
@@ -103,12 +116,7 @@ impl<'a> Running<'a> {
         self.progress = None;
         let Some(directory) = self.directory.take() else { return Stores::default() };
         directory.stop();
-        let mut stores = directory.read();
-        if !self.follow {
-            let first = self.child.id();
-            stores.decoded.retain(|store| store.pid == first);
-        }
-        stores
+        directory.read()
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Only what lies in the stores is read: the recorded processes notice nothing. Of a store that is 64 MiB long, header, directory and the threads' records are read, not the stacks.
 
-use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, HeaderFields, Record, ThreadFields, View};
-use profile::store::{Counters, counters};
+use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, HeaderFields, Record};
+use profile::store::{LiveMemory, counters};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,10 +11,12 @@ use std::io::{Write, stderr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::numbers::{human_bytes, human_nanos, with_commas};
+use crate::store::Taken;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(500);
@@ -36,15 +38,15 @@ struct Seen {
 }
 
 impl Status {
-    /// Begins to show what lies in the directory.
-    pub(crate) fn start(directory: &Path) -> Self {
+    /// Begins to show what lies in the directory, and what was taken from there.
+    pub(crate) fn start(directory: &Path, taken: Arc<Mutex<Taken>>) -> Self {
         let (stop, stopped) = mpsc::channel();
         let directory = directory.to_owned();
         let show = move || {
             let began = Instant::now();
             let (mut before, mut then) = (Seen::default(), began);
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let (seen, now) = (Seen::in_directory(&directory), Instant::now());
+                let (seen, now) = (Seen::in_directory(&directory, &taken), Instant::now());
                 let line = seen.line(before, now - then, began.elapsed());
                 // Back to the beginning of the line, and what stood there goes.
                 let _ = write!(stderr(), "\r\x1b[2K{line}");
@@ -68,22 +70,24 @@ impl Drop for Status {
 }
 
 impl Seen {
-    fn in_directory(directory: &Path) -> Self {
+    fn in_directory(directory: &Path, taken: &Mutex<Taken>) -> Self {
+        // Until it is read no store goes from one to the other.
+        let taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
         let stores: Vec<PathBuf> = entries.filter(|path| path.extension() == Some(OsStr::new("store"))).collect();
-        let mut seen = Self::default();
+        let mut seen = Self { allocations: taken.allocations, cpu_ns: taken.cpu_ns, ..Self::default() };
         // A process has a store for each program that it executed: what is live is in the last one.
         let mut running: BTreeMap<u32, Store> = BTreeMap::new();
         for store in stores.iter().filter_map(|path| Store::read(path)) {
-            seen.allocations = seen.allocations.saturating_add(allocations(&store.counters));
-            seen.cpu_ns = seen.cpu_ns.saturating_add(store.cpu_ns);
+            seen.allocations = seen.allocations.saturating_add(store.shown.allocations);
+            seen.cpu_ns = seen.cpu_ns.saturating_add(store.shown.cpu_ns);
             let is_last = running.get(&store.pid).is_none_or(|other| other.began_ns < store.began_ns);
             if is_last && Path::new(&format!("/proc/{}", store.pid)).exists() {
                 running.insert(store.pid, store);
             }
         }
         seen.processes = running.len();
-        let live: Vec<i64> = running.values().filter_map(|store| Some(store.counters.live?.bytes)).collect();
+        let live: Vec<i64> = running.values().filter_map(|store| Some(store.live?.bytes)).collect();
         seen.live_bytes = (!live.is_empty()).then(|| live.iter().sum());
         seen
     }
@@ -104,19 +108,14 @@ impl Seen {
     }
 }
 
-fn allocations(counters: &Counters) -> u64 {
-    let all = layout::Function::ALL.into_iter().filter(|function| !function.releases());
-    all.map(|function| counters.counts.calls_of(function)).sum()
-}
-
 /// What is read of one store.
 struct Store {
     pid: u32,
     /// CLOCK_MONOTONIC when it was begun.
     began_ns: u64,
-    counters: Counters,
-    /// CPU time that its samples stand for.
-    cpu_ns: u64,
+    live: Option<LiveMemory>,
+    /// What counts on when it is gone.
+    shown: Taken,
 }
 
 impl Store {
@@ -139,10 +138,8 @@ impl Store {
                 file.read_exact_at(bytes.get_mut(chunk * CHUNK..(chunk + 1) * CHUNK)?, (chunk * CHUNK) as u64).ok()?;
             }
         }
-        let counters = counters(&bytes).ok()?;
-        let cpu_ns =
-            View::new(&bytes).ok()?.records::<ThreadFields>().map(|(_, _, thread)| thread.sampled_cpu_ns).sum();
-        Some(Self { pid: header.pid, began_ns: header.start_monotonic_ns, counters, cpu_ns })
+        let (live, shown) = (counters(&bytes).ok()?.live, Taken::of(&bytes)?);
+        Some(Self { pid: header.pid, began_ns: header.start_monotonic_ns, live, shown })
     }
 }
 
@@ -167,6 +164,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("1-1.store"), vec![7; 100_000]).unwrap();
         std::fs::write(directory.path().join("1-2.store"), "short").unwrap();
-        assert_eq!(Seen::in_directory(directory.path()), Seen::default());
+        let taken = Mutex::new(Taken { allocations: 7, cpu_ns: 9 });
+        let expected = Seen { allocations: 7, cpu_ns: 9, ..Seen::default() };
+        assert_eq!(Seen::in_directory(directory.path(), &taken), expected);
     }
 }

@@ -2,13 +2,18 @@
 
 use crate::error::{Error, warn};
 use crate::pending::reason;
-use layout::{CHUNK, DIRECTORY_OFFSET, STOPPED_OFFSET, View};
-use profile::store::{Decoded, StoreError, count_starts, decode};
-use std::ffi::OsStr;
+use layout::{CHUNK, DIRECTORY_OFFSET, HeaderFields, MAGIC, Record, STOPPED_OFFSET, ThreadFields, View};
+use profile::store::{Decoded, StoreError, count_starts, counters, decode};
+use rustix::process::{Pid, test_kill_process};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
+use std::ops::AddAssign;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A directory in memory with less room than this gives way to the next.
@@ -16,9 +21,48 @@ const ROOM_BYTES: u64 = 512 << 20;
 /// Longest path that the preload library can keep.
 const LONGEST_PATH: usize = 400;
 
+/// Between two looks at which processes have ended, at least; looking takes at most a hundredth of the time.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
 /// A directory of this user's alone; removed when dropped.
+///
+/// A process that has ended is taken up while others run: its store is read and removed, so that many that come and go do not fill the memory or the disk. That it has ended is
+/// sure where it is in this process's PID namespace, and no process has its number any more. All others are read at the end.
 #[derive(Debug)]
-pub(crate) struct StoreDirectory(TempDir);
+pub(crate) struct StoreDirectory {
+    directory: TempDir,
+    /// This process's PID namespace.
+    namespace: Option<u64>,
+    /// Processes of stores that were seen; `None` for those whose end is not told.
+    seen: HashMap<OsString, Option<Pid>>,
+    read: Vec<(Order, Content)>,
+    taken: Arc<Mutex<Taken>>,
+    /// The only process whose store is kept.
+    only: Option<u32>,
+    next_look: Instant,
+}
+
+/// Stores are in the order in which they were begun.
+type Order = (u64, String);
+
+/// What a store held.
+#[derive(Debug)]
+enum Content {
+    Decoded(Box<Decoded>),
+    /// It was begun, and holds nothing.
+    Empty,
+    /// Why it cannot be read.
+    Unreadable(String),
+}
+
+/// Of stores that were removed while the command runs, what is shown then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Calls that allocate.
+    pub(crate) allocations: u64,
+    /// CPU time that samples stand for.
+    pub(crate) cpu_ns: u64,
+}
 
 /// What the recorded processes left.
 #[derive(Debug, Default)]
@@ -35,7 +79,17 @@ impl StoreDirectory {
         let mut error = None;
         for parent in by_room(candidates(|name| std::env::var_os(name).map(PathBuf::from)), room) {
             match create_in(&parent) {
-                Ok(directory) => return Ok(Self(directory)),
+                Ok(directory) => {
+                    return Ok(Self {
+                        directory,
+                        namespace: own_namespace(),
+                        seen: HashMap::new(),
+                        read: Vec::new(),
+                        taken: Arc::default(),
+                        only: None,
+                        next_look: Instant::now() + BETWEEN_LOOKS,
+                    });
+                }
                 Err(e) => error = Some(format!("{}: {}", parent.display(), reason(&e))),
             }
         }
@@ -47,7 +101,72 @@ impl StoreDirectory {
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.directory.path()
+    }
+
+    /// Of all stores only this process's is kept.
+    pub(crate) fn keep_only(&mut self, pid: u32) {
+        self.only = Some(pid);
+    }
+
+    /// What is shown of stores that are no longer there. While it is locked, none is removed.
+    pub(crate) fn taken(&self) -> Arc<Mutex<Taken>> {
+        Arc::clone(&self.taken)
+    }
+
+    /// How long to wait before [`StoreDirectory::take_ended`].
+    pub(crate) fn until_next_look(&self) -> Duration {
+        self.next_look.saturating_duration_since(Instant::now())
+    }
+
+    /// Takes up what processes have left that ended since the last look.
+    pub(crate) fn take_ended(&mut self) {
+        let began = Instant::now();
+        if began < self.next_look {
+            return;
+        }
+        let mut ended = Vec::new();
+        let names: Vec<OsString> =
+            files(self.path()).iter().filter_map(|path| path.file_name()).map(OsStr::to_owned).collect();
+        for name in names {
+            let path = self.path().join(&name);
+            let pid = match self.seen.get(&name) {
+                Some(pid) => *pid,
+                None => {
+                    // Without a header it is being made.
+                    let Some((pid, namespace)) = process_of(&path) else { continue };
+                    let pid = pid.filter(|_| namespace != 0 && Some(namespace) == self.namespace);
+                    self.seen.insert(name.clone(), pid);
+                    pid
+                }
+            };
+            if pid.is_some_and(has_ended) {
+                self.seen.remove(&name);
+                ended.push(path);
+            }
+        }
+        let looked = began.elapsed();
+        ended.iter().for_each(|path| self.take(path));
+        self.next_look = Instant::now() + BETWEEN_LOOKS.max(looked * 100);
+    }
+
+    /// Reads a store that is no longer written, and removes it: the memory that it occupies is wanted for the next.
+    fn take(&mut self, path: &Path) {
+        let bytes = read_used(path);
+        let read = match bytes.as_ref().map(|bytes| decode(bytes)) {
+            Ok(Ok(decoded)) => Content::Decoded(Box::new(decoded)),
+            Ok(Err(StoreError::NotAStore)) => Content::Empty,
+            Ok(Err(e)) => Content::Unreadable(e.to_string()),
+            Err(e) => Content::Unreadable(reason(e)),
+        };
+        let shown = bytes.ok().and_then(|bytes| Taken::of(&bytes)).unwrap_or_default();
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken += shown;
+        let _ = std::fs::remove_file(path);
+        drop(taken);
+        if !matches!(&read, Content::Decoded(decoded) if self.only.is_some_and(|only| decoded.pid != only)) {
+            self.read.push((order(path), read));
+        }
     }
 
     /// Tells every process that runs to record no more.
@@ -63,18 +182,19 @@ impl StoreDirectory {
         }
     }
 
-    /// Reads what is there, and removes it.
-    pub(crate) fn read(self) -> Stores {
-        let mut stores = Stores::default();
+    /// Reads what is there, and removes it; what is returned is all, in order.
+    pub(crate) fn read(mut self) -> Stores {
         for path in files(self.path()) {
-            match read_used(&path).map(|bytes| decode(&bytes)) {
-                Ok(Ok(decoded)) => stores.decoded.push(decoded),
-                Ok(Err(StoreError::NotAStore)) => stores.empty += 1,
-                Ok(Err(e)) => warn(format!("the recording of one process cannot be read: {e}")),
-                Err(e) => warn(format!("the recording of one process cannot be read: {}", reason(&e))),
+            self.take(&path);
+        }
+        self.read.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut stores = Stores::default();
+        for (_, read) in self.read {
+            match read {
+                Content::Decoded(decoded) => stores.decoded.push(*decoded),
+                Content::Empty => stores.empty += 1,
+                Content::Unreadable(why) => warn(format!("the recording of one process cannot be read: {why}")),
             }
-            // The memory that it occupies is wanted for reading the next.
-            let _ = std::fs::remove_file(&path);
         }
         count_starts(&mut stores.decoded);
         stores
@@ -120,12 +240,49 @@ fn by_room(mut parents: Vec<PathBuf>, room: impl Fn(&Path) -> u64) -> Vec<PathBu
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<_> = entries.filter(|path| path.extension() == Some(OsStr::new("store"))).collect();
-    files.sort_by_cached_key(|path| {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let begun = stem.rsplit_once('-').and_then(|(_, nanos)| nanos.parse::<u64>().ok());
-        (begun.unwrap_or(u64::MAX), stem)
-    });
+    files.sort_by_cached_key(|path| order(path));
     files
+}
+
+fn order(path: &Path) -> Order {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let begun = stem.rsplit_once('-').and_then(|(_, nanos)| nanos.parse::<u64>().ok());
+    (begun.unwrap_or(u64::MAX), stem)
+}
+
+fn own_namespace() -> Option<u64> {
+    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The process that writes a store, and the PID namespace in which it has that number (0: not known). `None` if there is no header yet.
+fn process_of(path: &Path) -> Option<(Option<Pid>, u64)> {
+    let mut head = vec![0; HeaderFields::SIZE];
+    File::open(path).and_then(|store| store.read_exact_at(&mut head, 0)).ok()?;
+    let header = HeaderFields::read(&head)?;
+    (header.magic == MAGIC).then(|| (i32::try_from(header.pid).ok().and_then(Pid::from_raw), header.pid_namespace))
+}
+
+/// Whether no process has this number. (One that has ended and was not waited for still has it.)
+fn has_ended(pid: Pid) -> bool {
+    test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+}
+
+impl Taken {
+    /// Of one store.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let counts = counters(bytes).ok()?.counts;
+        let all = layout::Function::ALL.into_iter().filter(|function| !function.releases());
+        let cpu_ns = View::new(bytes).ok()?.records::<ThreadFields>().map(|(_, _, thread)| thread.sampled_cpu_ns).sum();
+        Some(Self { allocations: all.map(|function| counts.calls_of(function)).sum(), cpu_ns })
+    }
+}
+
+impl AddAssign for Taken {
+    fn add_assign(&mut self, other: Self) {
+        self.allocations = self.allocations.saturating_add(other.allocations);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +298,42 @@ mod tests {
         let stores = directory.read();
         assert_eq!((stores.decoded.len(), stores.empty), (0, 1));
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_what_no_process_writes_any_more_is_taken_up() {
+        let mut directory = StoreDirectory::create().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let (ended, alive, own) =
+            (ended.wait().map(|_| ended.id()).unwrap(), std::process::id(), own_namespace().unwrap());
+        let store = |pid: u32, namespace: u64| {
+            let mut bytes = vec![0; DIRECTORY_OFFSET];
+            let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+            put(std::mem::offset_of!(layout::Header, magic), &MAGIC.to_le_bytes());
+            put(std::mem::offset_of!(layout::Header, pid), &pid.to_le_bytes());
+            put(std::mem::offset_of!(layout::Header, pid_namespace), &namespace.to_le_bytes());
+            bytes
+        };
+        let stores = [
+            ("1-1.store", store(ended, own), true),
+            ("1-2.store", store(alive, own), false),
+            ("1-3.store", store(ended, own + 1), false),
+            ("1-4.store", store(ended, 0), false),
+            ("1-5.store", vec![0; DIRECTORY_OFFSET], false),
+            ("1-6.store", Vec::new(), false),
+            ("1-7.store", store(0, own), false),
+            ("1-8.store", store(u32::MAX, own), false),
+        ];
+        for (name, bytes, _) in &stores {
+            std::fs::write(directory.path().join(name), bytes).unwrap();
+        }
+        for _ in 0..2 {
+            directory.next_look = Instant::now();
+            directory.take_ended();
+            for (name, _, is_taken) in &stores {
+                assert_eq!(!directory.path().join(name).exists(), *is_taken, "{name}");
+            }
+        }
     }
 
     #[test]

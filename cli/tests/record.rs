@@ -42,10 +42,84 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Starts many short children, some of which execute another program, or are killed. After each hundred it waits until few stores are left, or half a minute has passed and it has failed.
+const PARENT: &str = r#"
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+__attribute__((noinline)) void make_garbage(int n) {
+    for (int i = 0; i < n; i++) { void *volatile p = malloc(100); free(p); }
+    __asm__ volatile("");
+}
+
+static int stores(void) {
+    DIR *directory = opendir(getenv("PROFILE_RECORDER_STORE"));
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(directory));) count += strstr(entry->d_name, ".store") != 0;
+    closedir(directory);
+    return count;
+}
+
+static void wait_until_few_are_left(int few) {
+    for (int i = 0; stores() > few; i++) {
+        if (i == 3000) _exit(9);
+        usleep(10000);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "leaf")) { make_garbage(5); return 0; }
+    // Outlives its parent, whose store is gone by then.
+    int ends[2];
+    if (pipe(ends)) return 1;
+    if (fork() == 0) {
+        pid_t parent = getpid();
+        if (fork() == 0) {
+            for (int i = 0; getppid() == parent && i < 30000; i++) usleep(1000);
+            wait_until_few_are_left(3);
+            make_garbage(7);
+            _exit(0);
+        }
+        make_garbage(2);
+        _exit(0);
+    }
+    wait(0);
+    for (int child = 1; child <= 1000; child++) {
+        if (fork() == 0) {
+            make_garbage(3);
+            if (child % 10 == 0) raise(SIGKILL);
+            if (child % 7 == 0) execl(argv[0], argv[0], "leaf", (char *)0);
+            _exit(0);
+        }
+        wait(0);
+        if (child % 100 == 0) wait_until_few_are_left(3);
+    }
+    close(ends[1]);
+    char byte;
+    return read(ends[0], &byte, 1);
+}
+"#;
+
 fn place_with_victim() -> Place {
     let mut place = Place::new();
     place.compile("victim", VICTIM, &["-O1", "-g"]);
     place
+}
+
+#[test]
+fn what_ended_processes_left_is_taken_up_while_others_run() {
+    let mut place = Place::new();
+    place.compile("parent", PARENT, &["-O1", "-g"]);
+    let ran = place.run(&["record", "--mode", "allocs", "-o", "a.folded", "--", "./parent"]);
+    ran.assert_code(0);
+    let executed = (1..=1000).filter(|child| child % 7 == 0 && child % 10 != 0).count() as i64;
+    assert_eq!(collapsed_total(place.path("a.folded"), "make_garbage"), 3 * 1000 + 5 * executed + 2 + 7);
+    assert!(ran.stderr.contains("in 1,003 processes"), "{}", ran.stderr);
+    place.assert_no_store_left();
 }
 
 #[test]

@@ -4,13 +4,26 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Place, Ran};
 
+/// What a script does until a signal ends it, or half a minute is over: then it has failed.
+const WAIT: &str = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); sleep 0.01; done; exit 99";
+
+/// The command, where no signal is ignored: what a shell finds ignored it cannot trap.
+fn with_default_signals(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal").arg(command.get_program()).args(command.get_args());
+    env.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    env.current_dir(command.get_current_dir().unwrap());
+    env
+}
+
 /// Starts a shell script that says `ready`, and waits until it has.
 fn start(place: &Place, script: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut command = place.command(&["record", "--quiet", "-o", "a.folded", "--", "sh", "-c", script]);
+    let mut command =
+        with_default_signals(&place.command(&["record", "--quiet", "-o", "a.folded", "--", "sh", "-c", script]));
     // A group of its own, whose parent lies outside: the kernel does not let SIGTSTP stop an orphaned group, which ours may be.
     command.process_group(0);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -63,7 +76,7 @@ fn a_signal_to_profrec_reaches_the_command_which_decides() {
         ("WINCH", Signal::WINCH),
     ] {
         let place = Place::new();
-        let script = format!("trap 'echo got; exit 7' {name}; echo ready; while :; do sleep 0.01; done");
+        let script = format!("trap 'echo got; exit 7' {name}; echo ready; {WAIT}");
         let (child, stdout) = start(&place, &script);
         send(&child, signal);
         let ran = end(child, stdout);
@@ -88,7 +101,7 @@ fn a_command_that_dies_of_the_signal_takes_profrec_with_it_after_the_profile_is_
 fn stopping_and_continuing_profrec_stops_and_continues_the_command() {
     use rustix::process::Signal;
     let place = Place::new();
-    let (child, stdout) = start(&place, "trap 'exit 8' TERM; echo ready; while :; do sleep 0.01; done");
+    let (child, stdout) = start(&place, &format!("trap 'exit 8' TERM; echo ready; {WAIT}"));
     let command = only_child(child.id());
     send(&child, Signal::TSTP);
     wait_until("both stop", || state(child.id()) == 'T' && state(command) == 'T');

@@ -164,8 +164,10 @@ record! {
         last_cpu_ns: u64,
         /// CPU clock of the thread on which recording began, at that time: before an `exec` it and others may have used more of the process's.
         start_thread_cpu_ns: u64,
+        /// Inode of the PID namespace in which `pid` is the process's number (pid_namespaces(7)); 0: not known.
+        pid_namespace: u64,
         /// Reserved.
-        reserved: [u64; 12],
+        reserved: [u64; 11],
     }
 }
 

@@ -209,6 +209,14 @@ pub fn read_link<'a>(path: &[u8], buffer: &'a mut [u8]) -> Result<&'a [u8], Errn
     buffer.get(..length).ok_or(Errno::INVAL)
 }
 
+/// Inode of the PID namespace of this process; `None` where `/proc` does not tell.
+pub fn pid_namespace() -> Option<u64> {
+    // "pid:[4026531836]"
+    let mut target = [0; 32];
+    let digits = read_link(b"/proc/self/ns/pid\0", &mut target).ok()?.strip_prefix(b"pid:[")?.strip_suffix(b"]")?;
+    core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
 /// This process.
 pub fn getpid() -> u32 {
     // SAFETY: no arguments.
