@@ -49,7 +49,8 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
         header.period_ns.store(purpose.period_ns, Ordering::Relaxed);
         return Ok(());
     }
-    let most = path.map_or(u64::MAX, |_| syscall::file_size_limit());
+    // What the program may map is for the program: where that is limited, the store takes a quarter of what is left.
+    let most = path.map_or(u64::MAX, |_| syscall::file_size_limit()).min(syscall::address_space_left() / 4);
     let budget_bytes = purpose.budget_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
     let capacity = (budget_bytes / CHUNK).clamp(64, u32::MAX as usize / (CHUNK / 16)) as u32;
     let directory_end = DIRECTORY_OFFSET + capacity as usize * 8;

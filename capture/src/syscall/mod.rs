@@ -166,6 +166,21 @@ pub fn stack_limit() -> u64 {
     limit(RLIMIT_STACK)
 }
 
+/// Bytes of address space that this process may still map (RLIMIT_AS); the largest number where it is not limited, or `/proc` does not tell what it has.
+pub fn address_space_left() -> u64 {
+    const RLIMIT_AS: usize = 9;
+    let limit = limit(RLIMIT_AS);
+    if limit == u64::MAX {
+        return u64::MAX;
+    }
+    let mut text = [0; 64];
+    let read = File::open(b"/proc/self/statm\0", File::READ).and_then(|file| file.read(&mut text));
+    // proc_pid_statm(5): all mappings first, in pages.
+    let digits = text.get(..read.unwrap_or(0)).into_iter().flatten().take_while(|byte| byte.is_ascii_digit());
+    let pages = digits.fold(0_u64, |pages, digit| pages.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
+    if pages == 0 { u64::MAX } else { limit.saturating_sub(pages.saturating_mul(4096)) }
+}
+
 /// A limit that is in force.
 fn limit(which: usize) -> u64 {
     // struct rlimit: the limit in force, the highest that it can be raised to.
