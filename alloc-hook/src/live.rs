@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
 pub(crate) use lock::Wait;
-use table::{Entry, Locked, Shard};
+use table::{Entry, Shard};
 
 /// A live allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,11 +126,6 @@ impl Place {
         Some(Self { shard: TABLE.get(shard)?, cell: COUNTS.get(shard)?.get(cell)? })
     }
 
-    #[inline(always)]
-    fn lock(self, wait: Wait) -> Option<Locked<'static>> {
-        Some(Locked::new(self.shard, self.shard.lock.lock(wait)?))
-    }
-
     /// The shard is locked.
     #[inline(always)]
     fn adjust(self, by: i8) {
@@ -194,7 +189,7 @@ fn full(bytes: u64) -> Full {
 fn entered(allocation: &Allocation, wait: Wait) -> Option<Option<Allocation>> {
     let entry = Entry::new(allocation)?;
     let place = Place::of(allocation.address)?;
-    let mut locked = place.lock(wait)?;
+    let mut locked = place.shard.lock(wait)?;
     locked.make_room()?;
     let replaced = locked.insert(entry);
     if replaced.is_none() {
@@ -207,7 +202,7 @@ fn entered(allocation: &Allocation, wait: Wait) -> Option<Option<Allocation>> {
 #[inline(always)]
 pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
     let place = Place::of(address)?;
-    let Some(mut locked) = place.lock(wait) else {
+    let Some(mut locked) = place.shard.lock(wait) else {
         full(0);
         return None;
     };

@@ -50,7 +50,8 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
         return Ok(());
     }
     // What the program may map is for the program: where that is limited, the store takes a quarter of what is left.
-    let most = path.map_or(u64::MAX, |_| syscall::file_size_limit()).min(syscall::address_space_left() / 4);
+    let most = path.map_or_else(|| syscall::data_left() / 4, |_| syscall::file_size_limit());
+    let most = most.min(syscall::address_space_left() / 4);
     let budget_bytes = purpose.budget_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
     let capacity = (budget_bytes / CHUNK).clamp(64, u32::MAX as usize / (CHUNK / 16)) as u32;
     let directory_end = DIRECTORY_OFFSET + capacity as usize * 8;
@@ -82,9 +83,7 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     header.version.store(VERSION, Ordering::Relaxed);
     header.pid.store(syscall::getpid(), Ordering::Relaxed);
     header.parent_pid.store(syscall::getppid(), Ordering::Relaxed);
-    header
-        .pid_namespace
-        .store(if path.is_some() { syscall::pid_namespace().unwrap_or(0) } else { 0 }, Ordering::Relaxed);
+    header.pid_namespace.store(path.and_then(|_| syscall::pid_namespace()).unwrap_or(0), Ordering::Relaxed);
     header.modes.store(purpose.modes, Ordering::Relaxed);
     header.data_offset.store(data_offset as u32, Ordering::Relaxed);
     header.capacity_chunks.store(capacity, Ordering::Relaxed);

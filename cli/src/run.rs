@@ -80,7 +80,10 @@ impl<'a> Running<'a> {
         if !settings.follow {
             directory.keep_only(child.id());
         }
-        let progress = settings.progress.then(|| Status::start(directory.path(), directory.taken()));
+        let progress = settings.progress.then(|| {
+            let taken = directory.taken();
+            Status::start(directory.path(), taken)
+        });
         Ok(Self { command, child, began, relay, progress, directory: Some(directory) })
     }
 

@@ -6,11 +6,10 @@ use layout::{CHUNK, DIRECTORY_OFFSET, HeaderFields, MAGIC, Record, STOPPED_OFFSE
 use profile::store::{Decoded, StoreError, count_starts, counters, decode};
 use rustix::process::{Pid, test_kill_process};
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
-use std::ops::AddAssign;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,9 +33,10 @@ pub(crate) struct StoreDirectory {
     /// This process's PID namespace.
     namespace: Option<u64>,
     /// Processes of stores that were seen; `None` for those whose end is not told.
-    seen: HashMap<OsString, Option<Pid>>,
+    seen: HashMap<PathBuf, Option<Pid>>,
     read: Vec<(Order, Content)>,
-    taken: Arc<Mutex<Taken>>,
+    /// Where somebody shows it.
+    taken: Option<Arc<Mutex<Taken>>>,
     /// The only process whose store is kept.
     only: Option<u32>,
     next_look: Instant,
@@ -85,7 +85,7 @@ impl StoreDirectory {
                         namespace: own_namespace(),
                         seen: HashMap::new(),
                         read: Vec::new(),
-                        taken: Arc::default(),
+                        taken: None,
                         only: None,
                         next_look: Instant::now() + BETWEEN_LOOKS,
                     });
@@ -110,8 +110,8 @@ impl StoreDirectory {
     }
 
     /// What is shown of stores that are no longer there. While it is locked, none is removed.
-    pub(crate) fn taken(&self) -> Arc<Mutex<Taken>> {
-        Arc::clone(&self.taken)
+    pub(crate) fn taken(&mut self) -> Arc<Mutex<Taken>> {
+        Arc::clone(self.taken.get_or_insert_default())
     }
 
     /// How long to wait before [`StoreDirectory::take_ended`].
@@ -126,22 +126,19 @@ impl StoreDirectory {
             return;
         }
         let mut ended = Vec::new();
-        let names: Vec<OsString> =
-            files(self.path()).iter().filter_map(|path| path.file_name()).map(OsStr::to_owned).collect();
-        for name in names {
-            let path = self.path().join(&name);
-            let pid = match self.seen.get(&name) {
+        for path in files(self.path()) {
+            let pid = match self.seen.get(&path) {
                 Some(pid) => *pid,
                 None => {
                     // Without a header it is being made.
                     let Some((pid, namespace)) = process_of(&path) else { continue };
                     let pid = pid.filter(|_| namespace != 0 && Some(namespace) == self.namespace);
-                    self.seen.insert(name.clone(), pid);
+                    self.seen.insert(path.clone(), pid);
                     pid
                 }
             };
             if pid.is_some_and(has_ended) {
-                self.seen.remove(&name);
+                self.seen.remove(&path);
                 ended.push(path);
             }
         }
@@ -159,9 +156,11 @@ impl StoreDirectory {
             Ok(Err(e)) => Content::Unreadable(e.to_string()),
             Err(e) => Content::Unreadable(reason(e)),
         };
-        let shown = bytes.ok().and_then(|bytes| Taken::of(&bytes)).unwrap_or_default();
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken += shown;
+        let mut taken = self.taken.as_ref().map(|taken| taken.lock().unwrap_or_else(PoisonError::into_inner));
+        if let (Some(taken), Some(of_it)) = (&mut taken, bytes.ok().and_then(|bytes| Taken::of(&bytes))) {
+            taken.allocations = taken.allocations.saturating_add(of_it.allocations);
+            taken.cpu_ns = taken.cpu_ns.saturating_add(of_it.cpu_ns);
+        }
         let _ = std::fs::remove_file(path);
         drop(taken);
         if !matches!(&read, Content::Decoded(decoded) if self.only.is_some_and(|only| decoded.pid != only)) {
@@ -251,8 +250,7 @@ fn order(path: &Path) -> Order {
 }
 
 fn own_namespace() -> Option<u64> {
-    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
-    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
 /// The process that writes a store, and the PID namespace in which it has that number (0: not known). `None` if there is no header yet.
@@ -275,13 +273,6 @@ impl Taken {
         let all = layout::Function::ALL.into_iter().filter(|function| !function.releases());
         let cpu_ns = View::new(bytes).ok()?.records::<ThreadFields>().map(|(_, _, thread)| thread.sampled_cpu_ns).sum();
         Some(Self { allocations: all.map(|function| counts.calls_of(function)).sum(), cpu_ns })
-    }
-}
-
-impl AddAssign for Taken {
-    fn add_assign(&mut self, other: Self) {
-        self.allocations = self.allocations.saturating_add(other.allocations);
-        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
     }
 }
 

@@ -108,7 +108,7 @@ macro_rules! allocate_chunk {
             "and rcx, -8\n",
             "sub rcx, 16\n",
             "jmp 7b\n",
-            // More than before, as long as a tree grows that is each time so.
+            // As `capture::live::grew`: what a program builds up comes here each time.
             "9:\n",
             "mov rcx, qword ptr [rdx + {live_below_max}]\n",
             "sub qword ptr [rdx + {live_below_max}], rcx\n",

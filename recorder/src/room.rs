@@ -3,17 +3,11 @@
 //! Rust's allocator ends the process where memory is refused, and a recorder may not be the reason for that: under a limit (`RLIMIT_AS`, `RLIMIT_DATA`, strict overcommit) a recording is refused, or told with
 //! fewer details, before it begins. Nothing is mapped to find out: for that moment the application might be refused what it asks for. Under the limit of a control group, a container's, the kernel refuses nothing
 //! and ends a process when memory is touched: a recording keeps below that limit as well. (Threads touch little of what they map.)
-//!
-//! # Safety
-//!
-//! The kernel is asked for limits and the size of a page; nothing is changed.
-#![allow(unsafe_code)]
 
 mod group;
 
-use capture::region;
+use capture::{region, syscall};
 use std::fs::read_to_string;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a snapshot, its profile and a written format take, for each byte of the store and altogether: measured at four to eight times the store.
@@ -73,23 +67,7 @@ fn are_for_threads(left: usize, threads: usize) -> bool {
 
 /// Bytes of memory that the kernel would still map for this process; the largest number if there is no limit.
 fn left() -> usize {
-    // SAFETY: asks for a number.
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-    let limits = [(libc::RLIMIT_AS, 0), (libc::RLIMIT_DATA, 5)].into_iter().filter_map(|(resource, field)| {
-        let mut limits = MaybeUninit::<libc::rlimit>::uninit();
-        // SAFETY: the kernel fills the structure it is given.
-        let limit = match unsafe { libc::getrlimit(resource, limits.as_mut_ptr()) } {
-            // SAFETY: the call succeeded.
-            0 => unsafe { limits.assume_init() }.rlim_cur,
-            _ => libc::RLIM_INFINITY,
-        };
-        if limit == libc::RLIM_INFINITY {
-            return None;
-        }
-        // `proc_pid_statm(5)`, in pages: all mappings first, the private writable ones (and stacks) sixth.
-        let used = read_to_string("/proc/self/statm").ok()?.split_ascii_whitespace().nth(field)?.parse::<u64>().ok()?;
-        Some(limit.saturating_sub(used.saturating_mul(page)))
-    });
+    let limits = [syscall::address_space_left(), syscall::data_left()].into_iter();
     let least = limits.chain(left_to_commit()).min();
     least.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }

@@ -8,7 +8,7 @@
 //! allocators may, and blocks can be too large for a word: they have slots *apart*, which a hash of their address finds.
 #![allow(unsafe_code)]
 
-use super::lock::{Held, Lock};
+use super::lock::{Held, Lock, Wait};
 use super::pages::{Page, Pages};
 use super::{Allocation, Interval};
 use capture::mapping::{Mapping, fetch_line};
@@ -168,7 +168,7 @@ fn window(address: u64) -> usize {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Shard {
-    pub(super) lock: Lock,
+    lock: Lock,
     /// The table's slots and their number: written under the lock, read without it by those who only ask for a cache line.
     first: AtomicPtr<Entry>,
     count: AtomicUsize,
@@ -198,6 +198,12 @@ impl Shard {
         Slots { first: self.first.load(Ordering::Relaxed), count: self.count.load(Ordering::Relaxed) }
     }
 
+    /// Takes its lock; `None` if another has it for too long.
+    #[inline(always)]
+    pub(super) fn lock(&self, wait: Wait) -> Option<Locked<'_>> {
+        Some(Locked { shard: self, _held: self.lock.lock(wait)? })
+    }
+
     /// Lets the processor fetch the slot of an address from memory. Without the lock.
     #[inline(always)]
     pub(super) fn announce(&self, address: u64) {
@@ -222,7 +228,7 @@ impl Shard {
 /// A shard whose lock is held.
 pub(super) struct Locked<'a> {
     shard: &'a Shard,
-    _held: Option<Held<'a>>,
+    _held: Held<'a>,
 }
 
 /// The slots of a table.
@@ -273,12 +279,7 @@ enum Found {
     Free(usize, usize),
 }
 
-impl<'a> Locked<'a> {
-    #[inline(always)]
-    pub(super) fn new(shard: &'a Shard, held: Held<'a>) -> Self {
-        Self { shard, _held: Some(held) }
-    }
-
+impl Locked<'_> {
     /// Makes sure that there is a free slot for another entry, and then one more.
     #[inline(always)]
     pub(super) fn make_room(&mut self) -> Option<()> {

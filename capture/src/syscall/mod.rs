@@ -166,19 +166,31 @@ pub fn stack_limit() -> u64 {
     limit(RLIMIT_STACK)
 }
 
-/// Bytes of address space that this process may still map (RLIMIT_AS); the largest number where it is not limited, or `/proc` does not tell what it has.
+/// Bytes of address space that this process may still map (RLIMIT_AS); the largest number where that is not limited, or `/proc` does not tell what it has.
 pub fn address_space_left() -> u64 {
     const RLIMIT_AS: usize = 9;
-    let limit = limit(RLIMIT_AS);
+    left_of(RLIMIT_AS, 0)
+}
+
+/// The same of private memory that can be written (RLIMIT_DATA).
+pub fn data_left() -> u64 {
+    const RLIMIT_DATA: usize = 2;
+    left_of(RLIMIT_DATA, 5)
+}
+
+/// What a limit leaves of that of which `/proc/self/statm` says in this field how much there is, in pages (proc_pid_statm(5)).
+fn left_of(which: usize, field: usize) -> u64 {
+    const PAGE: u64 = 4096;
+    let limit = limit(which);
     if limit == u64::MAX {
         return u64::MAX;
     }
-    let mut text = [0; 64];
-    let read = File::open(b"/proc/self/statm\0", File::READ).and_then(|file| file.read(&mut text));
-    // proc_pid_statm(5): all mappings first, in pages.
-    let digits = text.get(..read.unwrap_or(0)).into_iter().flatten().take_while(|byte| byte.is_ascii_digit());
-    let pages = digits.fold(0_u64, |pages, digit| pages.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
-    if pages == 0 { u64::MAX } else { limit.saturating_sub(pages.saturating_mul(4096)) }
+    let mut line = [0; 160];
+    let mut pages = || -> Option<u64> {
+        let length = File::open(b"/proc/self/statm\0", File::READ).ok()?.read(&mut line).ok()?;
+        core::str::from_utf8(line.get(..length)?).ok()?.split_ascii_whitespace().nth(field)?.parse().ok()
+    };
+    pages().map_or(u64::MAX, |pages| limit.saturating_sub(pages.saturating_mul(PAGE)))
 }
 
 /// A limit that is in force.

@@ -34,7 +34,7 @@ fn slots(shard: &Shard) -> (usize, usize) {
 /// Random inserts and removes of blocks that are `step` bytes apart, some too large for a word, against a map.
 fn agrees_with_a_map(places: u64, step: u64, steps: u64) {
     let shard = Shard::new();
-    let mut table = Locked { shard: &shard, _held: None };
+    let mut table = shard.lock(Wait::Never).unwrap();
     let mut model = HashMap::new();
     let mut random = 1_u64;
     for count in 0..steps {
@@ -95,7 +95,7 @@ fn a_word_holds_what_is_in_its_window() {
 #[test]
 fn blocks_that_are_no_words_apart_are_told_apart() {
     let shard = Shard::new();
-    let mut table = Locked { shard: &shard, _held: None };
+    let mut table = shard.lock(Wait::Never).unwrap();
     for address in 0x1000..0x1400 {
         assert_eq!(insert(&mut table, address, address), None);
     }
@@ -109,7 +109,7 @@ fn blocks_that_are_no_words_apart_are_told_apart() {
 #[test]
 fn few_blocks_of_a_group_have_slots_and_many_a_page() {
     let shard = Shard::new();
-    let mut table = Locked { shard: &shard, _held: None };
+    let mut table = shard.lock(Wait::Never).unwrap();
     for block in 0..FEW as u64 {
         assert_eq!(insert(&mut table, 0x5000 + block * 64, 50), None);
     }
@@ -132,7 +132,7 @@ fn few_blocks_of_a_group_have_slots_and_many_a_page() {
 #[test]
 fn groups_of_which_nothing_lives_make_room() {
     let shard = Shard::new();
-    let mut table = Locked { shard: &shard, _held: None };
+    let mut table = shard.lock(Wait::Never).unwrap();
     for group in 1..10_000_u64 {
         for block in 0..20 {
             assert_eq!(insert(&mut table, (group << GROUP) + block * 96, 90), None);
