@@ -1,82 +1,17 @@
-//! Calls of Rust's door while nothing is recorded: counted in a few instructions ([`crate::fast`] tells when).
+//! Calls of Rust's door that need only be counted, in a few instructions ([`crate::fast`] tells when): all of them while nothing is recorded, and those between two samples.
 //!
 //! A thread's numbers are written by the thread alone, each by one instruction, so that a signal handler which allocates in between adds to what it finds.
 #![allow(unsafe_code)]
 
-use crate::fast;
+use crate::{fast, live};
 use capture::live::GRAIN;
 use capture::thread::offsets;
 use core::arch::asm;
 use core::mem::offset_of;
-use layout::{Function, Thread};
+use layout::{Called, Function, Thread};
 
 pub(crate) const ALLOC: u8 = Function::RustAlloc as u8;
 pub(crate) const ALLOC_ZEROED: u8 = Function::RustAllocZeroed as u8;
-
-/// `rcx` gets the thread's state; goes to `slow` unless the thread has the arrangement in force.
-macro_rules! begin {
-    () => {
-        concat!(
-            "mov rcx, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
-            "mov rcx, qword ptr fs:[rcx]\n",
-            "cmp rcx, {no_state}\n",
-            "jbe {slow}\n",
-            // By way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
-            "mov rdx, qword ptr [rip + {arrangement}@GOTPCREL]\n",
-            "mov rdx, qword ptr [rdx]\n",
-            "cmp rdx, qword ptr [rcx + {armed}]\n",
-            "jne {slow}",
-        )
-    };
-}
-
-/// Counts a call of the function with this number, then leaves, or goes the way of what grew or shrank. `$arrangement` has to be in force, and `$before` to be so; `$live` changes what is live.
-macro_rules! count {
-    ($arrangement:path, $not:expr, [$($before:literal),*], $function:expr, $size:ident, [$($live:literal),*], $($more:ident = $then:path,)? [$($operands:tt)*]) => {
-        // SAFETY: a thread that has an arrangement has a record, and writes its own counters.
-        unsafe {
-            asm!(
-                begin!(),
-                $($before,)*
-                "mov rcx, qword ptr [rcx + {record}]",
-                "add qword ptr [rcx + {calls}], 1",
-                "add qword ptr [rcx + {bytes}], {size}",
-                $($live,)*
-                slow = label { return $not },
-                $($more = label { $then() },)?
-                size = in(reg) $size,
-                no_state = const offsets::NO_STATE,
-                arrangement = sym $arrangement,
-                armed = const offsets::COUNTS,
-                record = const offsets::RECORD,
-                calls = const offset_of!(Thread, calls) + $function as usize * 8,
-                bytes = const offset_of!(Thread, bytes) + $function as usize * 8,
-                below_max = const offset_of!(Thread, live_bytes_below_max),
-                $($operands)*
-                out("rcx") _,
-                out("rdx") _,
-                options(nostack),
-            )
-        }
-    };
-}
-
-/// Counts a call of `FUNCTION` that obtained `size` bytes at `address` while nothing is recorded; false if there is more to do.
-#[inline(always)]
-pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> bool {
-    // As `capture::live::grow`.
-    count!(
-        fast::COUNTING,
-        false,
-        ["test {address}, {address}", "je {slow}"],
-        FUNCTION,
-        size,
-        ["sub qword ptr [rcx + {below_max}], {size}", "js {grew}"],
-        grew = fast::grew,
-        [address = in(reg) address,]
-    );
-    true
-}
 
 /// How a call is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,45 +24,119 @@ pub(crate) enum Counted {
     IsDue,
 }
 
-/// The same while some allocations are recorded, or all.
+/// `rcx` gets the thread's state; goes to `slow` if there is none.
+macro_rules! begin {
+    () => {
+        concat!(
+            "mov rcx, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
+            "mov rcx, qword ptr fs:[rcx]\n",
+            "cmp rcx, {no_state}\n",
+            "jbe {slow}",
+        )
+    };
+}
+
+/// `rdx` gets the thread's record; goes to `$not` unless the thread is armed for that.
+macro_rules! armed {
+    ($which:literal, $not:literal) => {
+        concat!("mov rdx, qword ptr [rcx + {", $which, "}]\n", "cmp rdx, {not_armed}\n", "jbe ", $not)
+    };
+}
+
+macro_rules! count {
+    () => {
+        concat!("add qword ptr [rdx + {calls}], 1\n", "add qword ptr [rdx + {bytes}], {size}")
+    };
+}
+
+/// As `capture::live::grow` and `grew`: what a program builds up comes to the second part each time. Ends at 8, also through `grew`.
+macro_rules! grow {
+    () => {
+        concat!(
+            "sub qword ptr [rdx + {below_max}], {size}\n",
+            "jns 8f\n",
+            "mov rcx, qword ptr [rdx + {below_max}]\n",
+            "sub qword ptr [rdx + {below_max}], rcx\n",
+            "sub qword ptr [rdx + {max}], rcx\n",
+            "cmp qword ptr [rdx + {max}], {grain}\n",
+            "jge {grew}",
+        )
+    };
+}
+
+/// The instructions, with what all of them need; `$not` is returned where there is more to do.
+macro_rules! instructions {
+    ($function:expr, $size:ident, $not:expr, [$($line:expr,)*], $($operands:tt)*) => {
+        // SAFETY: an armed thread has a record, and writes its own counters.
+        unsafe {
+            asm!(
+                begin!(),
+                $($line,)*
+                "8:",
+                slow = label { return $not },
+                size = in(reg) $size,
+                no_state = const offsets::NO_STATE,
+                not_armed = const offsets::NOT_ARMED,
+                calls = const offset_of!(Thread, functions) + $function as usize * size_of::<Called>() + offset_of!(Called, calls),
+                bytes = const offset_of!(Thread, functions) + $function as usize * size_of::<Called>() + offset_of!(Called, bytes),
+                below_max = const offset_of!(Thread, live_bytes_below_max),
+                grain = const GRAIN,
+                $($operands)*
+                out("rcx") _,
+                out("rdx") _,
+                options(nostack),
+            )
+        }
+    };
+}
+
+/// Counts a call of `FUNCTION` that obtained `size` bytes at `address`.
 #[inline(always)]
-pub(crate) fn allocated_between<const FUNCTION: u8>(address: *mut u8, size: usize) -> Counted {
-    count!(
-        fast::RECORDING,
+pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> Counted {
+    instructions!(
+        FUNCTION,
+        size,
         Counted::NotYet,
         [
             "test {address}, {address}",
             "je {slow}",
-            "mov rdx, qword ptr [rcx + {countdown}]",
-            "sub rdx, {size}",
+            armed!("counting", "4f"),
+            "5:",
+            count!(),
+            grow!(),
+            "jmp 8f",
+            // Something is recorded.
+            "4:",
+            armed!("recording", "{slow}"),
+            "mov {left}, qword ptr [rcx + {countdown}]",
+            "sub {left}, {size}",
             "jbe {due}",
-            "mov qword ptr [rcx + {countdown}], rdx"
+            "mov qword ptr [rcx + {countdown}], {left}",
+            "jmp 5b",
         ],
-        FUNCTION,
-        size,
-        ["sub qword ptr [rcx + {below_max}], {size}", "js {grew}"],
-        grew = fast::grew,
-        [
-            address = in(reg) address,
-            due = label { return Counted::IsDue },
-            countdown = const offsets::COUNTDOWN,
-        ]
+        address = in(reg) address,
+        due = label { return Counted::IsDue },
+        grew = label { fast::grew() },
+        counting = const offsets::COUNTING,
+        recording = const offsets::RECORDING,
+        countdown = const offsets::COUNTDOWN,
+        max = const offset_of!(Thread, live_bytes_max),
+        left = out(reg) _,
     );
     Counted::Wholly
 }
 
-/// Counts a call that is due and that is recorded next; false if it is to go the whole way. Nothing is called, so that a caller need keep nothing.
+/// Counts a call that is due and that is recorded next; false if it is to go the whole way.
 #[inline(always)]
 pub(crate) fn allocated_due<const FUNCTION: u8>(size: usize) -> bool {
-    count!(
-        fast::RECORDING,
-        false,
-        // As `capture::live::grow`, where there is more than before.
-        ["mov rdx, qword ptr [rcx + {record}]", "cmp qword ptr [rdx + {below_max}], {size}", "jl {slow}"],
+    instructions!(
         FUNCTION,
         size,
-        ["sub qword ptr [rcx + {below_max}], {size}"],
-        []
+        false,
+        [armed!("recording", "{slow}"), count!(), grow!(),],
+        grew = label { fast::grew() },
+        recording = const offsets::RECORDING,
+        max = const offset_of!(Thread, live_bytes_max),
     );
     true
 }
@@ -135,49 +144,68 @@ pub(crate) fn allocated_due<const FUNCTION: u8>(size: usize) -> bool {
 /// Counts a call of `realloc` that made `size` bytes of `old`, at `address`, while nothing is recorded; false if there is more to do.
 #[inline(always)]
 pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
-    // As `capture::live::shrink` and `grow`; far enough below their most, bytes are brought in when the next block is given back.
-    count!(
-        fast::COUNTING,
-        false,
-        ["test {address}, {address}", "je {slow}"],
+    instructions!(
         Function::RustRealloc,
         size,
-        ["add qword ptr [rcx + {below_max}], {old}", "sub qword ptr [rcx + {below_max}], {size}", "js {grew}"],
-        grew = fast::grew,
-        [address = in(reg) address, old = in(reg) old,]
+        false,
+        [
+            "test {address}, {address}",
+            "je {slow}",
+            armed!("counting", "{slow}"),
+            count!(),
+            // As `capture::live::shrink`; far enough below their most, bytes are brought in when the next block is given back.
+            "add qword ptr [rdx + {below_max}], {old}",
+            grow!(),
+        ],
+        address = in(reg) address,
+        old = in(reg) old,
+        grew = label { fast::grew() },
+        counting = const offsets::COUNTING,
+        max = const offset_of!(Thread, live_bytes_max),
     );
     true
 }
 
-/// Counts a call of `dealloc` that gives `size` bytes back while nothing is recorded; false if there is more to do.
+/// Counts a call of `dealloc` that gives back the `size` bytes at `address`; false if there is more to do: perhaps its allocation was recorded.
 #[inline(always)]
-pub(crate) fn freed(size: usize) -> bool {
-    // As `capture::live::shrink`.
-    count!(
-        fast::COUNTING,
-        false,
-        [],
+pub(crate) fn freed(address: *mut u8, size: usize) -> bool {
+    instructions!(
         Function::RustDealloc,
         size,
-        ["add qword ptr [rcx + {below_max}], {size}", "cmp qword ptr [rcx + {below_max}], {grain}", "jge {shrank}"],
-        shrank = fast::shrank,
-        [grain = const GRAIN,]
-    );
-    true
-}
-
-/// The same while some allocations are recorded, and the block at `address` is not one that lives; false also if it is the last that was.
-#[inline(always)]
-pub(crate) fn freed_between(address: *mut u8, size: usize) -> bool {
-    count!(
-        fast::RECORDING,
         false,
-        ["cmp {address}, qword ptr [rcx + {last_address}]", "je {slow}"],
-        Function::RustDealloc,
-        size,
-        ["add qword ptr [rcx + {below_max}], {size}", "cmp qword ptr [rcx + {below_max}], {grain}", "jge {shrank}"],
-        shrank = fast::shrank,
-        [grain = const GRAIN, address = in(reg) address, last_address = const offsets::LAST_ADDRESS,]
+        [
+            armed!("counting", "4f"),
+            "5:",
+            count!(),
+            // As `capture::live::shrink`.
+            "add qword ptr [rdx + {below_max}], {size}",
+            "cmp qword ptr [rdx + {below_max}], {grain}",
+            "jl 8f",
+            "jmp {shrank}",
+            // Something is recorded.
+            "4:",
+            armed!("recording", "{slow}"),
+            "cmp {address}, qword ptr [rcx + {last_address}]",
+            "je {slow}",
+            // As `live::may_contain`.
+            "mov rcx, {address}",
+            "shr rcx, 12",
+            "xor rcx, {address}",
+            "shr rcx, 4",
+            "movzx ecx, cx",
+            // By way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
+            "mov {left}, qword ptr [rip + {counts}@GOTPCREL]",
+            "cmp byte ptr [{left} + rcx], 0",
+            "je 5b",
+            "jmp {slow}",
+        ],
+        address = in(reg) address,
+        shrank = label { fast::shrank() },
+        counting = const offsets::COUNTING,
+        recording = const offsets::RECORDING,
+        last_address = const offsets::LAST_ADDRESS,
+        counts = sym live::COUNTS,
+        left = out(reg) _,
     );
     true
 }

@@ -2,33 +2,33 @@
 //!
 //! Most calls are counted and no more: while nothing is recorded, and between two samples. The preload library's entry points do that in a few instructions of their own, without a
 //! frame, and leave for the next allocator; whatever else is to be done is the business of the functions behind them. An *arrangement* is a number that stands for all that the few
-//! instructions rely on. A thread for which [`armed`](capture::thread::ThreadState::armed) holds the number in force may take them; it gets it at the end of a call that went the
-//! whole way (`arm`). Whatever changes what they rely on withdraws the number (`rearrange`), so that each thread goes the whole way once more.
+//! instructions rely on. A thread that is [`Armed`] may take them; it is at the end of a call that went the whole way (`arm`), if there is an arrangement. Whatever changes what they
+//! rely on withdraws it and disarms all threads (`rearrange`), so that each goes the whole way once more.
 //!
-//! # Orderings    What an arrangement relies on is stored before its number (`Release`), and read by a thread after it (`Acquire`).
+//! # Orderings    What an arrangement relies on is stored before its number (`SeqCst`), and read by a thread after it (`Acquire`). Who is armed, and who is not: as [`Armed`] says.
 #![allow(unsafe_code)]
 
 use crate::{bootstrap, next, record};
 use capture::region;
-use capture::thread::{Current, NONE_BETWEEN, ThreadState, current};
+use capture::thread::{Armed, Current, NONE_BETWEEN, ThreadState, current, disarm_all};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
-/// The arrangement in force. Its lower bits: [`CHUNKS`], [`FOLLOWED`]; the third: there is none.
-pub static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
+/// The arrangement in force. Its lower bits, which an armed thread has too: [`CHUNKS`], [`FOLLOWED`]; the third: there is none.
+static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
 /// Live bytes are accounted for, by what stands in front of glibc's blocks.
 pub const CHUNKS: u64 = 1;
 /// A block that is given back may be one whose free is followed.
 pub const FOLLOWED: u64 = 2;
-/// There is none: a number that no thread holds.
+/// There is none: a number that arms no thread.
 const NONE: u64 = 4;
 const STEP: u64 = 8;
 
 /// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted. The third bit: there is none.
-pub(crate) static COUNTING: AtomicU64 = AtomicU64::new(NONE);
+static COUNTING: AtomicU64 = AtomicU64::new(NONE);
 
 /// The same: some allocations are recorded or all, and other calls need only be counted.
-pub(crate) static RECORDING: AtomicU64 = AtomicU64::new(NONE);
+static RECORDING: AtomicU64 = AtomicU64::new(NONE);
 
 /// Numbers given out.
 static LAST: AtomicU64 = AtomicU64::new(NONE);
@@ -45,6 +45,7 @@ pub(crate) fn rearrange() {
     ARRANGEMENT.store(number, Ordering::SeqCst);
     COUNTING.store(number, Ordering::SeqCst);
     RECORDING.store(number, Ordering::SeqCst);
+    disarm_all();
     if let Some(arranged) = arranged_in_rust() {
         let _ = arranged.compare_exchange(number, number ^ NONE, Ordering::SeqCst, Ordering::Relaxed);
     }
@@ -55,7 +56,9 @@ pub(crate) fn rearrange() {
 
 /// The lower bits of what can be arranged now; `None`: nothing.
 fn arrangement() -> Option<u64> {
-    let known = [&next::MALLOC, &next::CALLOC, &next::FREE].iter().all(|next| !next.load(Ordering::Relaxed).is_null());
+    let known = [&next::MALLOC, &next::CALLOC, &next::REALLOC, &next::FREE]
+        .iter()
+        .all(|next| !next.load(Ordering::Relaxed).is_null());
     // A block that was made at the start must be recognised when it is given back.
     let possible = known && next::is_known() && bootstrap::is_unused() && region::header().is_some();
     if !possible || record::any_marked() {
@@ -82,19 +85,38 @@ fn arranged_in_rust() -> Option<&'static AtomicU64> {
 /// After a call that went the whole way: the thread's next ones need not, if that can be arranged.
 #[inline(always)]
 pub(crate) fn arm(thread: &ThreadState) {
-    let arrangement = ARRANGEMENT.load(Ordering::Acquire);
-    if arrangement & NONE == 0 && thread.armed.load(Ordering::Relaxed) != arrangement {
-        arm_slow(thread, arrangement);
+    if !thread.armed.is_armed() && is_some(&ARRANGEMENT) {
+        arm_slow(thread, &thread.armed, &ARRANGEMENT);
     }
+}
+
+/// After a call through Rust's door that went the whole way: the thread's next ones need only be counted, if that can be arranged.
+#[inline(always)]
+pub(crate) fn arm_counting(thread: &ThreadState) {
+    if !thread.counting.is_armed() && is_some(&COUNTING) {
+        arm_slow(thread, &thread.counting, &COUNTING);
+    } else if !thread.recording.is_armed() && is_some(&RECORDING) {
+        arm_slow(thread, &thread.recording, &RECORDING);
+    }
+}
+
+#[inline(always)]
+fn is_some(arrangement: &AtomicU64) -> bool {
+    arrangement.load(Ordering::Relaxed) & NONE == 0
 }
 
 #[cold]
 #[inline(never)]
-fn arm_slow(thread: &ThreadState, arrangement: u64) {
-    if counts_down(thread, record::interval()) {
+fn arm_slow(thread: &ThreadState, armed: &Armed, arrangement: &AtomicU64) {
+    let Some(record) = thread.thread_record() else { return };
+    armed.arm(record, || {
+        let number = arrangement.load(Ordering::Acquire);
+        if number & NONE != 0 || !counts_down(thread, record::interval()) {
+            return None;
+        }
         forget_last(thread);
-        thread.armed.store(arrangement, Ordering::Relaxed);
-    }
+        Some(number)
+    });
 }
 
 /// What was recorded last, where every allocation was, can no longer be told from the thread's last one.
@@ -116,31 +138,6 @@ fn counts_down(thread: &ThreadState, interval: u64) -> bool {
     thread.interval.store(interval, Ordering::Relaxed);
     thread.countdown.store(countdown, Ordering::Relaxed);
     true
-}
-
-/// After a call through Rust's door that went the whole way, and outside the recorder: the thread's next ones need only be counted, if that can be arranged.
-#[inline(always)]
-pub(crate) fn arm_counting(thread: &ThreadState) {
-    let armed = thread.counts.load(Ordering::Relaxed);
-    if armed != RECORDING.load(Ordering::Relaxed) && armed != COUNTING.load(Ordering::Relaxed) {
-        arm_counting_slow(thread);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn arm_counting_slow(thread: &ThreadState) {
-    let (counting, recording) = (COUNTING.load(Ordering::Acquire), RECORDING.load(Ordering::Acquire));
-    if counting & NONE == 0 {
-        forget_last(thread);
-        thread.counts.store(counting, Ordering::Relaxed);
-        return;
-    }
-    let interval = record::interval();
-    if recording & NONE == 0 && interval != 0 && counts_down(thread, interval) {
-        forget_last(thread);
-        thread.counts.store(recording, Ordering::Relaxed);
-    }
 }
 
 /// The calling thread has more live bytes than before. For the entry points.

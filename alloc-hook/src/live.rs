@@ -143,7 +143,7 @@ impl Place {
 /// 16 KiB lie in one shard, the next in another, and so do the same places of glibc's arenas, which are 64 MiB apart: threads that do the same would wait for each other.
 #[inline(always)]
 fn place(address: u64) -> (usize, usize) {
-    let number = (address >> 4 ^ address >> 16) as usize % (SHARDS * CELLS);
+    let number = ((address >> 12 ^ address) >> 4) as usize % (SHARDS * CELLS);
     (number / CELLS, number % CELLS)
 }
 

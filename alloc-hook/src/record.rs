@@ -162,8 +162,8 @@ fn allocated_on(
     if function.is_rust() { fast::arm_counting(thread) } else { fast::arm(thread) }
 }
 
-/// Whether the call is the recorder's own: what it allocates inside a hook comes back through the Rust door, where it has no heap of its own. (Behind the malloc
-/// family it has one, and a call inside a hook is that of a signal handler of the host.)
+/// Whether the call is the recorder's own: what it allocates inside a hook, to build a table, comes back through the Rust door, where it has no heap of its own. (Behind the malloc
+/// family it has one, and a call inside a hook is that of a signal handler of the host.) Whoever builds disarms the thread before.
 #[inline(always)]
 fn is_own(thread: &ThreadState, function: Function) -> bool {
     function.is_rust() && thread.is_inside()
@@ -171,6 +171,7 @@ fn is_own(thread: &ThreadState, function: Function) -> bool {
 
 /// A tick came upon code that was loaded since: a hook may do what its handler may not.
 #[cold]
+#[inline(never)]
 fn refresh(thread: &ThreadState) {
     if let Some(_inside) = thread.enter() {
         modules::refresh_on_request();

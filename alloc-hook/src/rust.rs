@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use crate::counted::{self, ALLOC, ALLOC_ZEROED, Counted};
-use crate::live;
 use crate::record::{Freed, after_realloc, allocated, before_realloc, freed, is_every, record_every};
 use crate::registers::{Caller, here};
 use core::alloc::{GlobalAlloc, Layout};
@@ -40,9 +39,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on as it came.
         let address = unsafe { self.0.alloc(layout) };
-        if !counted::allocated::<ALLOC>(address, layout.size()) {
-            recorded::<ALLOC>(address, layout.size(), here());
-        }
+        count::<ALLOC>(address, layout.size());
         address
     }
 
@@ -50,9 +47,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: passed on as it came.
         let address = unsafe { self.0.alloc_zeroed(layout) };
-        if !counted::allocated::<ALLOC_ZEROED>(address, layout.size()) {
-            recorded::<ALLOC_ZEROED>(address, layout.size(), here());
-        }
+        count::<ALLOC_ZEROED>(address, layout.size());
         address
     }
 
@@ -70,22 +65,27 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        if !counted::freed(layout.size()) {
-            dealloc_recorded(address, layout.size());
+        if !counted::freed(address, layout.size()) {
+            dealloc_whole(address, layout.size());
         }
         // SAFETY: passed on as it came.
         unsafe { self.0.dealloc(address, layout) };
     }
 }
 
-// What the functions come to while something is recorded: what need only be counted is inlined too, the rest is there once in a program. Numbers one by one, as in `record`.
+// What need only be counted is inlined, the rest is there once in a program. Numbers one by one, as in `record`.
 
 #[inline(always)]
-fn recorded<const FUNCTION: u8>(address: *mut u8, size: usize, Caller { pc, sp, fp }: Caller) {
-    match counted::allocated_between::<FUNCTION>(address, size) {
-        Counted::Wholly => {}
-        Counted::IsDue => due::<FUNCTION>(address, size, pc, sp, fp),
-        Counted::NotYet => whole::<FUNCTION>(address, size, pc, sp, fp),
+fn count<const FUNCTION: u8>(address: *mut u8, size: usize) {
+    let counted = counted::allocated::<FUNCTION>(address, size);
+    if counted == Counted::Wholly {
+        return;
+    }
+    let Caller { pc, sp, fp } = here();
+    if counted == Counted::IsDue {
+        due::<FUNCTION>(address, size, pc, sp, fp);
+    } else {
+        whole::<FUNCTION>(address, size, pc, sp, fp);
     }
 }
 
@@ -111,13 +111,6 @@ const fn function<const FUNCTION: u8>() -> Function {
 fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, pc: u64, sp: u64, fp: u64) {
     after_realloc(Function::RustRealloc, before, !address.is_null());
     allocated(Function::RustRealloc, address, size, || Caller { pc, sp, fp });
-}
-
-#[inline(always)]
-fn dealloc_recorded(address: *mut u8, size: usize) {
-    if live::may_contain(address as u64) || !counted::freed_between(address, size) {
-        dealloc_whole(address, size);
-    }
 }
 
 #[inline(never)]

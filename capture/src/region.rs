@@ -526,24 +526,6 @@ pub fn add_own(counter: &AtomicU64, amount: u64) {
     }
 }
 
-/// Sets bits of a word that only the calling thread writes; one instruction as `add_own`.
-#[inline(always)]
-pub fn or_own(word: &AtomicU64, bits: u64) {
-    // SAFETY: as above.
-    unsafe {
-        core::arch::asm!("or qword ptr [{word}], {bits}", word = in(reg) word.as_ptr(), bits = in(reg) bits, options(nostack));
-    }
-}
-
-/// Leaves only these bits of such a word.
-#[inline(always)]
-pub fn and_own(word: &AtomicU64, bits: u64) {
-    // SAFETY: as above.
-    unsafe {
-        core::arch::asm!("and qword ptr [{word}], {bits}", word = in(reg) word.as_ptr(), bits = in(reg) bits, options(nostack));
-    }
-}
-
 /// The same for a 32-bit counter.
 #[inline(always)]
 pub fn add_own_u32(counter: &AtomicU32, amount: u32) {

@@ -1,6 +1,7 @@
 //! The rule cache: from a code address to its unwind rule and module in one probe.
 //!
-//! Called from: hooks and handlers (`resolve`). Direct-mapped, shared by all threads. Reading writes nothing.
+//! Called from: hooks and handlers (`resolve`). Direct-mapped, shared by all threads. Reading writes nothing. A small part of it is used at first, so that a program in which little is recorded
+//! touches little memory, and more when entries get into each other's way.
 //!
 //! # Orderings    None: an entry is two words, `address ^ value` and `value`, so a reader that sees halves of two entries sees a mismatch
 //! (the lockless transposition table of chess programs; R. Hyatt, "A lockless transposition table implementation", 1999).
@@ -9,7 +10,7 @@
 use crate::mapping::Mapping;
 use crate::modules::{self, Found, Gap, InFile, Lookup};
 use crate::probed::{Copied, Probed};
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use layout::ModuleIndex;
 use unwind::arch::{rule_from_code, rule_of_start_code, rule_without_frame};
 use unwind::cfi::Source;
@@ -17,6 +18,8 @@ use unwind::{FrameAddress, Memory, Rule};
 
 const SLOTS_LOG2: u32 = 16;
 const SLOTS: usize = 1 << SLOTS_LOG2;
+/// Slots that are used at first.
+const FIRST_SLOTS: usize = SLOTS / 16;
 
 struct Slot {
     check: AtomicU64,
@@ -24,6 +27,10 @@ struct Slot {
 }
 
 static CACHE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
+/// Slots in use, less one. It only grows.
+static MASK: AtomicUsize = AtomicUsize::new(FIRST_SLOTS - 1);
+/// Entries that took another's place since it grew last.
+static EVICTIONS: AtomicUsize = AtomicUsize::new(0);
 /// Pages that were in no mapping, each with a count of how often that was asked since: by handlers, whose wish another thread may not have fulfilled yet, and by others.
 static NOWHERE: [[AtomicU64; 64]; 2] = [const { [const { AtomicU64::new(0) }; 64] }; 2];
 
@@ -87,9 +94,9 @@ fn slot(address: u64) -> Option<&'static Slot> {
         return None;
     }
     // Fibonacci hashing: addresses of neighbouring calls differ in their low bits only.
-    let index = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS_LOG2);
-    // SAFETY: the index has SLOTS_LOG2 bits, and the mapping has that many zeroed slots for ever.
-    Some(unsafe { &*base.add(index as usize) })
+    let index = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS_LOG2)) as usize;
+    // SAFETY: the index has SLOTS_LOG2 bits at most, and the mapping has that many zeroed slots for ever.
+    Some(unsafe { &*base.add(index & MASK.load(Ordering::Relaxed)) })
 }
 
 /// Rule and module of the code at an address.
@@ -147,6 +154,9 @@ fn resolve_slow<C: Context>(at: FrameAddress) -> Resolved {
 fn remember(address: u64, Resolved { rule, module }: Resolved, generation: u32) {
     let value = (rule.to_bits() << 16) | u64::from(module.get());
     let Some(slot) = slot(address) else { return };
+    if slot.value.load(Ordering::Relaxed) != 0 {
+        count_eviction();
+    }
     slot.check.store(address ^ value, Ordering::Relaxed);
     slot.value.store(value, Ordering::Relaxed);
     fence(Ordering::SeqCst);
@@ -154,6 +164,18 @@ fn remember(address: u64, Resolved { rule, module }: Resolved, generation: u32) 
     if modules::generation() != generation || generation & 1 != 0 {
         slot.value.store(0, Ordering::Relaxed);
         slot.check.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Four times as many slots are used once a sixteenth of them had to be given to another address.
+fn count_eviction() {
+    let slots = MASK.load(Ordering::Relaxed) + 1;
+    // Threads that count at the same time may forget one, or let it grow again at once.
+    let evictions = EVICTIONS.load(Ordering::Relaxed) + 1;
+    let grows = slots < SLOTS && evictions > slots / 16;
+    EVICTIONS.store(if grows { 0 } else { evictions }, Ordering::Relaxed);
+    if grows {
+        MASK.store(slots * 4 - 1, Ordering::Relaxed);
     }
 }
 
@@ -203,7 +225,7 @@ fn worth_a_refresh<C: Context>(address: u64) -> bool {
     true
 }
 
-/// Forgets everything, when a mapping went away.
+/// Forgets everything, when a mapping went away and the generation was changed.
 pub fn clear() {
     // Where it was, another may be next.
     NOWHERE.iter().flatten().for_each(|page| page.store(0, Ordering::Relaxed));
@@ -211,10 +233,37 @@ pub fn clear() {
     if base.is_null() {
         return;
     }
-    for index in 0..SLOTS {
+    fence(Ordering::SeqCst);
+    for index in 0..=MASK.load(Ordering::Relaxed) {
         // SAFETY: below the number of slots.
         let slot = unsafe { &*base.add(index) };
         slot.check.store(0, Ordering::Relaxed);
         slot.value.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn entries_that_get_into_each_others_way_get_more_room() {
+        set_up();
+        let resolved = Resolved { rule: Rule::NO_TABLE, module: ModuleIndex::NONE };
+        let is_known = |address: &u64| {
+            let slot = slot(*address).unwrap();
+            slot.value.load(Ordering::Relaxed) ^ slot.check.load(Ordering::Relaxed) == *address
+        };
+        let addresses: std::vec::Vec<u64> = (1..=SLOTS as u64 / 8).map(|at| 0x10_0000 + at * at * 3).collect();
+        for _ in 0..5 {
+            addresses.iter().for_each(|address| remember(*address, resolved, modules::generation()));
+        }
+        assert_eq!(MASK.load(Ordering::Relaxed), SLOTS - 1);
+        // An eighth of the slots is in use: nearly all have one of their own.
+        let known = addresses.iter().filter(|address| is_known(address)).count();
+        assert!(known * 100 > addresses.len() * 90, "{known} of {}", addresses.len());
+        clear();
+        assert_eq!(addresses.iter().filter(|address| is_known(address)).count(), 0);
     }
 }

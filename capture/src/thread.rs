@@ -9,6 +9,7 @@
 //! # Orderings    As `states` and `numbered` say.
 #![allow(unsafe_code)]
 
+mod armed;
 mod guests;
 mod inside;
 mod names;
@@ -27,6 +28,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use layout::{Function, RecordId, Thread};
 
+pub use armed::{Armed, disarm_all};
 pub use guests::{retire_ended_guests, retire_guest};
 pub use inside::Inside;
 pub use names::{note_names, recorded_name, rename_record};
@@ -53,9 +55,6 @@ const OWN_CREATORS: [&[u8; 16]; 2] = [b"profrec-server\0\0", b"profrec-record\0\
 /// A number of calls that no thread comes to.
 pub const NONE_BETWEEN: u64 = u64::MAX;
 
-/// Bit of [`ThreadState::counts`] while the thread is inside the recorder: no arrangement has it.
-const INSIDE: u64 = 1;
-
 const FREE: u32 = 0;
 const LIVE: u32 = 1;
 const RETIRED: u32 = 2;
@@ -71,10 +70,12 @@ static ON_CHILD: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 #[repr(C)]
 pub struct ThreadState {
     record: AtomicPtr<Thread>,
-    /// By which arrangement the thread's calls may be counted in a few instructions (`alloc_hook::fast`); 0: by none.
-    pub armed: AtomicU64,
-    /// The same for calls through Rust's door, which then need only be counted.
-    pub counts: AtomicU64,
+    /// Calls of the malloc family that may be counted in a few instructions (`alloc_hook::fast`).
+    pub armed: Armed,
+    /// Calls through Rust's door that need only be counted.
+    pub counting: Armed,
+    /// The same while some allocations are recorded, or all.
+    pub recording: Armed,
     /// Bytes until the next sampled allocation.
     pub countdown: AtomicU64,
     /// The thread's last allocation, if it was recorded: its address (1: none), values and objects. Freed before the next, it is temporary.
@@ -134,18 +135,20 @@ pub mod offsets {
     use super::ThreadState;
     use core::mem::offset_of;
 
-    /// Address of the thread's record in the store.
-    pub const RECORD: usize = offset_of!(ThreadState, record);
     /// See [`ThreadState::armed`].
     pub const ARMED: usize = offset_of!(ThreadState, armed);
-    /// See [`ThreadState::counts`].
-    pub const COUNTS: usize = offset_of!(ThreadState, counts);
+    /// See [`ThreadState::counting`].
+    pub const COUNTING: usize = offset_of!(ThreadState, counting);
+    /// See [`ThreadState::recording`].
+    pub const RECORDING: usize = offset_of!(ThreadState, recording);
     /// See [`ThreadState::countdown`].
     pub const COUNTDOWN: usize = offset_of!(ThreadState, countdown);
     /// See [`ThreadState::last_address`].
     pub const LAST_ADDRESS: usize = offset_of!(ThreadState, last_address);
     /// A thread's word up to this is no state's address.
     pub const NO_STATE: usize = super::UNREGISTERED;
+    /// See [`Armed::NOT`](super::Armed::NOT).
+    pub const NOT_ARMED: u64 = super::Armed::NOT;
 }
 
 /// The calling thread's next hook goes the whole way. Anywhere, in handlers too.
@@ -154,8 +157,7 @@ pub fn disarm_current() {
     if word > UNREGISTERED {
         // SAFETY: such a word is the address of a state, which is never unmapped.
         let state = unsafe { &*(word as *const ThreadState) };
-        state.armed.store(0, Ordering::Relaxed);
-        state.counts.store(0, Ordering::Relaxed);
+        state.disarm();
     }
 }
 
@@ -350,15 +352,11 @@ pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
 
 /// Calls `visit` for every registered thread that has not ended.
 pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
-    for slot in states::states() {
-        // SAFETY: published states are never unmapped.
-        if let Some(state) = unsafe { slot.load(Ordering::Acquire).as_ref() }
-            && state.status.load(Ordering::Acquire) == LIVE
-            && !state.record.load(Ordering::Relaxed).is_null()
-        {
+    states::each_state(|state| {
+        if state.status.load(Ordering::Acquire) == LIVE && !state.record.load(Ordering::Relaxed).is_null() {
             visit(state);
         }
-    }
+    });
 }
 
 impl ThreadState {
@@ -375,8 +373,7 @@ impl ThreadState {
         state.registered_ns.store(now, Ordering::Relaxed);
         state.random.store(seed ^ now | 1, Ordering::Relaxed);
         state.interval.store(0, Ordering::Relaxed);
-        state.armed.store(0, Ordering::Relaxed);
-        state.counts.store(0, Ordering::Relaxed);
+        state.disarm();
         state.last_address.store(1, Ordering::Relaxed);
         state.sampled_cpu_ns.store(0, Ordering::Relaxed);
         state.session.store(0, Ordering::Relaxed);
@@ -396,15 +393,20 @@ impl ThreadState {
 
     /// The allocations that the thread has counted, of the functions whose calls may be counted without a word to `last_address`.
     pub fn counted_allocations(&self) -> u64 {
-        const FUNCTIONS: [Function; 4] =
-            [Function::Malloc, Function::Calloc, Function::RustAlloc, Function::RustAllocZeroed];
+        const FUNCTIONS: [Function; 5] =
+            [Function::Malloc, Function::Calloc, Function::Realloc, Function::RustAlloc, Function::RustAllocZeroed];
         let calls = |record: &Thread| {
             let of = |function: Function| {
-                record.calls.get(function as usize).map_or(0, |calls| calls.load(Ordering::Relaxed))
+                record.functions.get(function as usize).map_or(0, |called| called.calls.load(Ordering::Relaxed))
             };
             FUNCTIONS.map(of).iter().sum()
         };
         self.thread_record().map_or(0, calls)
+    }
+
+    /// The thread's next hook goes the whole way.
+    fn disarm(&self) {
+        [&self.armed, &self.counting, &self.recording].into_iter().for_each(Armed::disarm);
     }
 
     /// Whether the thread has no storage of its own: its end is not told.
@@ -485,8 +487,6 @@ impl ThreadState {
             return None;
         }
         self.inside.store(1, Ordering::Relaxed);
-        // What is allocated now is not to be counted.
-        region::or_own(&self.counts, INSIDE);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         Some(Inside { state: self })
     }
@@ -513,14 +513,11 @@ impl ThreadState {
 /// Counts a call of an allocation function by the calling thread, whose record this is.
 #[inline(always)]
 pub fn count(record: &Thread, function: Function, bytes: u64) {
-    if let Some(calls) = record.calls.get(function as usize) {
-        region::add_own(calls, 1);
-    }
+    let Some(called) = record.functions.get(function as usize) else { return };
+    region::add_own(&called.calls, 1);
     // The C library's `free` is not told how many.
-    if (function.is_rust() || !function.releases())
-        && let Some(sum) = record.bytes.get(function as usize)
-    {
-        region::add_own(sum, bytes);
+    if function.is_rust() || !function.releases() {
+        region::add_own(&called.bytes, bytes);
     }
 }
 
@@ -528,10 +525,8 @@ pub fn count(record: &Thread, function: Function, bytes: u64) {
 #[cold]
 pub fn count_unregistered(function: Function, bytes: u64) {
     let Some(header) = region::header() else { return };
-    if let Some(calls) = header.calls.get(function as usize) {
-        calls.fetch_add(1, Ordering::Relaxed);
-    }
-    if let Some(sum) = header.bytes.get(function as usize) {
-        sum.fetch_add(bytes, Ordering::Relaxed);
+    if let Some(called) = header.functions.get(function as usize) {
+        called.calls.fetch_add(1, Ordering::Relaxed);
+        called.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }

@@ -61,6 +61,76 @@ fn every_function_is_counted_exactly_over_all_threads() {
     assert_eq!((&report["exit_code"], &report["processes"]), (&5.into(), &1.into()));
 }
 
+/// Keeps account of what it has, by what its blocks have; writes what it has at the end, and the most.
+const ACCOUNTANT: &str = r#"
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void *blocks[512];
+static long live, most;
+static uint64_t state = 88172645463325252ull;
+
+static unsigned below(unsigned n) {
+    state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+    return (state >> 33) % n;
+}
+
+static void got(void *p) {
+    live += malloc_usable_size(p);
+    if (live > most) most = live;
+}
+
+/* Small blocks, and some with a mapping of their own. */
+static size_t size(void) { return below(200) == 0 ? 150000 + below(300000) : below(600); }
+
+int main(int count, char **arguments) {
+    long steps = count > 1 ? atol(arguments[1]) : 0;
+    for (long i = 0; i < steps; i++) {
+        void **p = &blocks[below(512)];
+        switch (below(6)) {
+        case 0: live -= malloc_usable_size(*p); free(*p); got(*p = malloc(size())); break;
+        case 1: live -= malloc_usable_size(*p); free(*p); got(*p = calloc(size() / 8 + 1, 8)); break;
+        case 2: live -= malloc_usable_size(*p); free(*p); *p = 0; break;
+        case 3: live -= malloc_usable_size(*p); if (*p) { realloc(*p, 0); *p = 0; } break;
+        case 4: if (realloc(*p, (size_t)1 << 62)) return 1; break;
+        default: {
+            live -= malloc_usable_size(*p);
+            *p = realloc(*p, size() + 1);
+            got(*p);
+        }
+        }
+    }
+    char text[64];
+    int length = snprintf(text, sizeof text, "%ld %ld", live, most);
+    return write(1, text, length) == length ? 0 : 1;
+}
+"#;
+
+#[test]
+fn live_bytes_and_their_peak_are_the_programs_own() {
+    let mut place = Place::new();
+    place.compile("accountant", ACCOUNTANT, &["-O1", "-Wno-unused-result"]);
+    let live = |steps: &str| {
+        let ran = place.run(&["stat", "--json", "--", "./accountant", steps]);
+        ran.assert_code(0);
+        let report = json(&ran);
+        let of = |what: &str| report["live"][what].as_i64().unwrap();
+        let own: Vec<i64> = ran.stdout.split(' ').map(|number| number.parse().unwrap()).collect();
+        ([of("end_bytes"), of("peak_bytes")], [own[0], own[1]])
+    };
+    // What the C library has besides.
+    let ([besides, _], nothing) = live("0");
+    assert_eq!(nothing, [0, 0]);
+    for steps in ["50", "1000", "30000"] {
+        let (told, own) = live(steps);
+        assert!(own[1] > 0);
+        assert_eq!(told.map(|bytes| bytes - besides), own, "{steps} steps: at the end, and the most");
+    }
+}
+
 #[test]
 fn a_peak_has_its_time_however_small_it_is() {
     let mut place = Place::new();

@@ -1,39 +1,39 @@
 //! The allocation functions that are counted.
 
-/// An allocation function; its number indexes the `calls` and `bytes` arrays of threads and of the header.
+/// An allocation function; its number indexes the `functions` of threads and of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each variant is the function of that name")]
 pub enum Function {
-    Malloc = 0,
-    Calloc = 1,
-    Realloc = 2,
-    Reallocarray = 3,
-    Free = 4,
+    Reallocarray = 0,
+    Malloc = 1,
+    Free = 2,
+    Calloc = 3,
+    Realloc = 4,
     PosixMemalign = 5,
     AlignedAlloc = 6,
     Memalign = 7,
     Valloc = 8,
     Pvalloc = 9,
-    /// `GlobalAlloc::alloc` of the Rust wrapper.
-    RustAlloc = 10,
-    /// `GlobalAlloc::alloc_zeroed` of the Rust wrapper.
-    RustAllocZeroed = 11,
+    /// C++'s `operator new` of every kind, where it is an allocator's own and does not come through `malloc`. A call that throws is not counted.
+    OperatorNew = 10,
+    /// C++'s `operator delete` of every kind, where it is an allocator's own.
+    OperatorDelete = 11,
     /// `GlobalAlloc::realloc` of the Rust wrapper.
     RustRealloc = 12,
+    /// `GlobalAlloc::alloc_zeroed` of the Rust wrapper.
+    RustAllocZeroed = 13,
+    /// `GlobalAlloc::alloc` of the Rust wrapper.
+    RustAlloc = 14,
     /// `GlobalAlloc::dealloc` of the Rust wrapper.
-    RustDealloc = 13,
-    /// C++'s `operator new` of every kind, where it is an allocator's own and does not come through `malloc`. A call that throws is not counted.
-    OperatorNew = 14,
-    /// C++'s `operator delete` of every kind, where it is an allocator's own.
-    OperatorDelete = 15,
+    RustDealloc = 15,
 }
 
 /// Length of the per-function arrays.
 pub const FUNCTIONS: usize = 16;
 
 impl Function {
-    /// Every function, in the order of their numbers.
+    /// Every function, in the order in which a person reads them.
     pub const ALL: [Self; 16] = [
         Self::Malloc,
         Self::Calloc,
@@ -82,7 +82,7 @@ impl Function {
 
     /// Whether the function is one of Rust's `GlobalAlloc`.
     pub const fn is_rust(self) -> bool {
-        self as u8 >= Self::RustAlloc as u8 && self as u8 <= Self::RustDealloc as u8
+        matches!(self, Self::RustAlloc | Self::RustAllocZeroed | Self::RustRealloc | Self::RustDealloc)
     }
 
     /// The function with this number.

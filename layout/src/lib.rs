@@ -29,15 +29,15 @@ pub use labels::{LabelText, Labels, MOST_LABEL_BYTES, text_length as label_text_
 pub use live::Live;
 pub use read::{BadStore, View};
 pub use record::{
-    AllocValues, AllocValuesFields, Chunk, ChunkKind, Field, Header, HeaderFields, Module, ModuleFields, Node,
-    NodeFields, Record, RecordId, STOPPED_OFFSET, Thread, ThreadFields, TimeSample, TimeSampleFields, TimeValues,
-    TimeValuesFields,
+    AllocValues, AllocValuesFields, Called, CalledFields, Chunk, ChunkKind, Field, Header, HeaderFields, Module,
+    ModuleFields, Node, NodeFields, Record, RecordId, STOPPED_OFFSET, Thread, ThreadFields, TimeSample,
+    TimeSampleFields, TimeValues, TimeValuesFields,
 };
 
 /// First eight bytes of every store.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PROFRECS");
 /// Version of this layout; a reader refuses any other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of a chunk.
 pub const CHUNK: usize = 4096;
 /// Byte offset of the chunk directory.

@@ -1,6 +1,6 @@
 //! The records of the store, each defined once for its writer and its readers.
 
-use crate::function::FUNCTIONS;
+use crate::function::{FUNCTIONS, Function};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Names a record: its byte offset in the store divided by 16. 0 names none.
@@ -59,14 +59,39 @@ impl Field for u64 {
     }
 }
 
-impl<const N: usize> Field for [u64; N] {
-    type Cell = [AtomicU64; N];
+impl<T: Field, const N: usize> Field for [T; N] {
+    type Cell = [T::Cell; N];
     fn read(bytes: &[u8]) -> Option<Self> {
-        let mut all = [0; N];
-        for (i, word) in all.iter_mut().enumerate() {
-            *word = <u64 as Field>::read(bytes.get(i * 8..)?)?;
+        let mut all = [T::read(bytes)?; N];
+        for (i, value) in all.iter_mut().enumerate() {
+            *value = T::read(bytes.get(i * size_of::<T::Cell>()..)?)?;
         }
         Some(all)
+    }
+}
+
+/// Calls of one function, as the writer holds them.
+#[repr(C)]
+pub struct Called {
+    /// Number of calls.
+    pub calls: AtomicU64,
+    /// Bytes asked in those calls; of Rust's `dealloc`, bytes given back.
+    pub bytes: AtomicU64,
+}
+
+/// The same, as read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CalledFields {
+    /// Number of calls.
+    pub calls: u64,
+    /// Bytes asked in those calls; of Rust's `dealloc`, bytes given back.
+    pub bytes: u64,
+}
+
+impl Field for CalledFields {
+    type Cell = Called;
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self { calls: u64::read(bytes)?, bytes: u64::read(bytes.get(core::mem::offset_of!(Called, bytes)..)?)? })
     }
 }
 
@@ -141,9 +166,7 @@ record! {
         /// What those events stood for: bytes of allocations, nanoseconds of time.
         lost_weight: [u64; 16],
         /// Calls of each allocation function made by threads that have no record.
-        calls: [u64; FUNCTIONS],
-        /// Bytes asked in those calls.
-        bytes: [u64; FUNCTIONS],
+        functions: [CalledFields; FUNCTIONS],
         /// Path of the executable (`/proc/self/exe`), `exe_length` bytes, padded with zeros.
         exe: [u64; 512],
         /// Live bytes of all threads, but for what each has not brought in yet ([`ThreadFields::live_bytes`]). A signed number.
@@ -189,20 +212,30 @@ record! {
         adopted: u32,
         /// CPU time that samples have accounted for.
         sampled_cpu_ns: u64,
-        /// Calls of each allocation function.
-        calls: [u64; FUNCTIONS],
-        /// Bytes asked of each allocation function; of Rust's `dealloc`, bytes given back.
-        bytes: [u64; FUNCTIONS],
+        /// CPU time at whose end the thread was gone, or the process, with no sample to give it to.
+        unsampled_cpu_ns: u64,
+        /// Calls of each allocation function. What hooks add to most often, and the two fields that follow, lie in as few lines of the processor's cache as can be.
+        functions: [CalledFields; FUNCTIONS],
         /// Most live bytes that the thread had since it brought them into the header's last.
         live_bytes_max: u64,
         /// How far below that they are. A signed number, like their difference, which is what the thread has not brought in yet.
         live_bytes_below_max: u64,
-        /// CPU time at whose end the thread was gone, or the process, with no sample to give it to.
-        unsampled_cpu_ns: u64,
         /// Reserved.
         reserved: [u64; 24],
     }
 }
+
+/// Bytes of a line of the processor's cache.
+const LINE: usize = 64;
+
+const _: () = {
+    const fn line_of(function: Function) -> usize {
+        (core::mem::offset_of!(Thread, functions) + function as usize * size_of::<Called>()) / LINE
+    }
+    assert!(line_of(Function::Malloc) == line_of(Function::Free));
+    assert!(line_of(Function::RustAlloc) == line_of(Function::RustDealloc));
+    assert!(line_of(Function::RustAlloc) == core::mem::offset_of!(Thread, live_bytes_below_max) / LINE);
+};
 
 impl ThreadFields {
     /// Live bytes that the thread has not brought into the header's yet.

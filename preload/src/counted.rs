@@ -1,4 +1,4 @@
-//! `malloc`, `calloc` and `free`: counted in a few instructions as long as that is all there is to do, which [`fast`] tells.
+//! `malloc`, `calloc`, `realloc` and `free`: counted in a few instructions as long as that is all there is to do, which [`fast`] tells.
 //!
 //! Each leaves for the next allocator's function by a jump, with the stack as it found it: nothing of the library lies between the host and its allocator then. Where live bytes are
 //! accounted for, the block is there only when that function has returned, so it is called.
@@ -9,32 +9,37 @@
 use crate::Preload;
 use core::arch::naked_asm;
 use core::mem::offset_of;
-use layout::{Function, Thread};
+use layout::{Called, Function, Thread};
 use profile_recorder::preload::family::{self, Entry};
 use profile_recorder::preload::{GRAIN, fast, next, offsets};
 
-const MALLOC: usize = Function::Malloc as usize * 8;
-const CALLOC: usize = Function::Calloc as usize * 8;
-const FREE: usize = Function::Free as usize * 8;
-const CALLS: usize = offset_of!(Thread, calls);
-const BYTES: usize = offset_of!(Thread, bytes);
+/// Where a record has what is counted of a function.
+const fn called(function: Function) -> usize {
+    offset_of!(Thread, functions) + function as usize * size_of::<Called>()
+}
+
+const CALLS: usize = offset_of!(Called, calls);
+const BYTES: usize = offset_of!(Called, bytes);
 const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
+
+/// Of what an armed thread has, the record's address.
+const ADDRESS: i64 = !(offsets::NOT_ARMED as i64);
 
 // A place in the filter is a number of 16 bits.
 const _: () = assert!(size_of_val(&fast::COUNTS) == 1 << 16);
 
-/// `r11` gets the thread's state, `r10` the arrangement in force; goes to 3 unless the thread has it.
+/// `r11` gets the thread's state, `rax` its record and in the lowest bits what it is armed for; goes to 3 unless it is.
 macro_rules! begin {
     () => {
         concat!(
-            "mov r10, qword ptr [rip + {arrangement}]\n",
             "mov r11, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
             "mov r11, qword ptr fs:[r11]\n",
             "cmp r11, {no_state}\n",
             "jbe 3f\n",
-            "cmp r10, qword ptr [r11 + {armed}]\n",
-            "jne 3f\n",
+            "mov rax, qword ptr [r11 + {armed}]\n",
+            "cmp rax, {not_armed}\n",
+            "jbe 3f\n",
         )
     };
 }
@@ -63,33 +68,74 @@ macro_rules! chunk_bytes {
     };
 }
 
-/// Counts a call that asked for the bytes in `$size` and is not the next to be sampled, then leaves, or goes on at 4 where live bytes are accounted for.
-macro_rules! allocate {
-    ($size:literal) => {
+/// Counts the bytes in `$size` down; goes the whole way if the allocation is the next to be recorded.
+macro_rules! unless_due {
+    ($size:literal $(, $whole:literal)?) => {
         concat!(
             "mov rcx, qword ptr [r11 + {countdown}]\n",
-            "mov rax, qword ptr [r11 + {record}]\n",
             "sub rcx, ",
             $size,
             "\n",
-            "jbe 3f\n",
-            "mov qword ptr [r11 + {countdown}], rcx\n",
-            "add qword ptr [rax + {calls}], 1\n",
-            "add qword ptr [rax + {bytes}], ",
-            $size,
+            "jbe ",
+            whole_way!($($whole)?),
             "\n",
-            "test r10b, {chunks}\n",
-            "jne 4f\n",
-            "jmp qword ptr [rip + {next}]\n",
+            "mov qword ptr [r11 + {countdown}], rcx\n",
         )
     };
 }
 
-/// What [`allocate`] goes on with at 4: calls the next function, and adds the block's bytes to what is live.
-macro_rules! allocate_chunk {
+/// Goes the whole way if the block at `rdi` is one whose free is followed, perhaps: the filter of live allocations, as `live::place` has it.
+macro_rules! unless_followed {
     () => {
         concat!(
+            "mov rcx, rdi\n",
+            "shr rcx, 12\n",
+            "xor rcx, rdi\n",
+            "shr rcx, 4\n",
+            "movzx ecx, cx\n",
+            "lea rdx, [rip + {counts}]\n",
+            "cmp byte ptr [rdx + rcx], 0\n",
+            "jne 3f\n",
+        )
+    };
+}
+
+/// Where the whole way begins.
+macro_rules! whole_way {
+    () => {
+        "3f"
+    };
+    ($before:literal) => {
+        $before
+    };
+}
+
+/// Counts a call that asked for the bytes in `$size`; `rax` is left with the record's address.
+macro_rules! count {
+    ($size:literal) => {
+        concat!(
+            "and rax, {address}\n",
+            "add qword ptr [rax + {calls}], 1\n",
+            "add qword ptr [rax + {bytes}], ",
+            $size,
+            "\n",
+        )
+    };
+}
+
+/// Counts a call that asked for the bytes in `$size` and is not the next to be sampled, then leaves, or goes on at 4 where live bytes are accounted for.
+macro_rules! allocate {
+    ($size:literal) => {
+        concat!(unless_due!($size), "test al, {chunks}\n", "jne 4f\n", count!($size), "jmp qword ptr [rip + {next}]\n",)
+    };
+}
+
+/// What [`allocate`] goes on with at 4: counts, calls the next function, and adds the block's bytes to what is live.
+macro_rules! allocate_chunk {
+    ($size:literal) => {
+        concat!(
             "4:\n",
+            count!($size),
             "push rax\n",
             ".cfi_adjust_cfa_offset 8\n",
             "call qword ptr [rip + {next}]\n",
@@ -97,6 +143,15 @@ macro_rules! allocate_chunk {
             ".cfi_adjust_cfa_offset -8\n",
             "test rax, rax\n",
             "je 5f\n",
+            grown!(),
+        )
+    };
+}
+
+/// Adds the bytes of the block at `rax` to what is live, by the record in `rdx`, and returns.
+macro_rules! grown {
+    () => {
+        concat!(
             chunk_bytes!("rax", "6f"),
             // As `capture::live::grow`.
             "7:\n",
@@ -127,34 +182,42 @@ macro_rules! allocate_chunk {
     };
 }
 
-/// All of an allocation function, whose calls are number `$index` of the counters. `$own` is the name under which this library finds it, whatever is in front of it; `$before` computes what
+/// The function begins with a line of the processor's cache: whatever its section holds, be it behind the function, has the section aligned.
+macro_rules! aligned {
+    () => {
+        ".p2align 6"
+    };
+}
+
+/// All of an allocation function, whose number is `$function`. `$own` is the name under which this library finds it, whatever is in front of it; `$before` computes what
 /// is asked for, in `$size`; `$entry` hands stack pointer and frame pointer to `$body`, which goes the whole way.
 macro_rules! counted {
-    ($own:literal, [$($before:literal),*], $size:literal, [$($entry:literal),*], $body:ident, $next:path, $index:ident) => {
+    ($own:literal, [$($before:literal),*], $size:literal, [$($entry:literal),*], $body:ident, $next:path, $function:path) => {
         naked_asm!(
             ".cfi_startproc",
             concat!(".hidden ", $own),
             concat!(".globl ", $own),
             concat!($own, ":"),
-            begin!(),
             $($before,)*
+            begin!(),
             allocate!($size),
             whole!(),
             $($entry,)*
             "jmp {body}",
-            allocate_chunk!(),
+            allocate_chunk!($size),
             ".cfi_endproc",
+            aligned!(),
             body = sym $body,
             idle = sym next::IDLE,
             next = sym $next,
-            arrangement = sym fast::ARRANGEMENT,
             grew = sym fast::grew,
             no_state = const offsets::NO_STATE,
             armed = const offsets::ARMED,
+            not_armed = const offsets::NOT_ARMED,
+            address = const ADDRESS,
             countdown = const offsets::COUNTDOWN,
-            record = const offsets::RECORD,
-            calls = const CALLS + $index,
-            bytes = const BYTES + $index,
+            calls = const called($function) + CALLS,
+            bytes = const called($function) + BYTES,
             chunks = const fast::CHUNKS,
             live_below_max = const LIVE_BELOW_MAX,
             live_max = const LIVE_MAX,
@@ -174,7 +237,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut u8 {
         // SAFETY: called as the host calls the function.
         unsafe { family::malloc::<Preload>(size, Entry { sp, fp }) }
     }
-    counted!("profrec_own_malloc", [], "rdi", ["mov rsi, rsp", "mov rdx, rbp"], body, next::MALLOC, MALLOC)
+    counted!("profrec_own_malloc", [], "rdi", ["mov rsi, rsp", "mov rdx, rbp"], body, next::MALLOC, Function::Malloc)
 }
 
 /// `calloc` of the C library.
@@ -195,7 +258,88 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut u8 {
         ["mov rdx, rsp", "mov rcx, rbp"],
         body,
         next::CALLOC,
-        CALLOC
+        Function::Calloc
+    )
+}
+
+/// `realloc` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
+    extern "C" fn body(address: *mut u8, size: usize, sp: u64, fp: u64) -> *mut u8 {
+        // SAFETY: called as the host calls the function.
+        unsafe { family::realloc::<Preload>(address, size, Entry { sp, fp }) }
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        ".hidden profrec_own_realloc",
+        ".globl profrec_own_realloc",
+        "profrec_own_realloc:",
+        begin!(),
+        "test al, {followed}",
+        "je 8f",
+        unless_followed!(),
+        "6:",
+        "test al, {chunks}",
+        "jne 4f",
+        unless_due!("rsi"),
+        count!("rsi"),
+        "jmp qword ptr [rip + {next}]",
+        "8:",
+        "cmp rdi, qword ptr [r11 + {last_address}]",
+        "jne 6b",
+        whole!(),
+        "mov rdx, rsp",
+        "mov rcx, rbp",
+        "jmp {body}",
+        // Live bytes are accounted for: those of the block before, which may be none, are taken off once there is another. (A size of zero gives the block back.)
+        "4:",
+        "test rsi, rsi",
+        "je 3b",
+        "xor edx, edx",
+        "test rdi, rdi",
+        "je 2f",
+        chunk_bytes!("rdi", "3b"),
+        "mov rdx, rcx",
+        "2:",
+        unless_due!("rsi", "3b"),
+        count!("rsi"),
+        "sub rsp, 24",
+        ".cfi_adjust_cfa_offset 24",
+        "mov qword ptr [rsp], rax",
+        "mov qword ptr [rsp + 8], rdx",
+        "call qword ptr [rip + {next}]",
+        "mov rdx, qword ptr [rsp]",
+        "mov rcx, qword ptr [rsp + 8]",
+        "add rsp, 24",
+        ".cfi_adjust_cfa_offset -24",
+        "test rax, rax",
+        "je 5f",
+        "add qword ptr [rdx + {live_below_max}], rcx",
+        grown!(),
+        ".cfi_endproc",
+        aligned!(),
+        body = sym body,
+        idle = sym next::IDLE,
+        next = sym next::REALLOC,
+        grew = sym fast::grew,
+        no_state = const offsets::NO_STATE,
+        armed = const offsets::ARMED,
+        not_armed = const offsets::NOT_ARMED,
+        address = const ADDRESS,
+        countdown = const offsets::COUNTDOWN,
+        last_address = const offsets::LAST_ADDRESS,
+        counts = sym fast::COUNTS,
+        followed = const fast::FOLLOWED,
+        chunks = const fast::CHUNKS,
+        calls = const called(Function::Realloc) + CALLS,
+        bytes = const called(Function::Realloc) + BYTES,
+        live_below_max = const LIVE_BELOW_MAX,
+        live_max = const LIVE_MAX,
+        grain = const GRAIN,
     )
 }
 
@@ -215,29 +359,29 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         begin!(),
         "test rdi, rdi",
         "je 3f",
-        "test r10b, {followed}",
+        "test al, {followed}",
         "je 5f",
-        // Sampled, perhaps: the filter of live allocations, as `live::place` has it.
-        "mov rcx, rdi",
-        "mov rdx, rdi",
-        "shr rcx, 4",
-        "shr rdx, 16",
-        "xor ecx, edx",
-        "movzx ecx, cx",
-        "lea rdx, [rip + {counts}]",
-        "cmp byte ptr [rdx + rcx], 0",
-        "jne 3f",
+        unless_followed!(),
         "6:",
-        "mov rdx, qword ptr [r11 + {record}]",
-        "test r10b, {chunks}",
-        "je 4f",
-        chunk_bytes!("rdi", "3f"),
-        // As `capture::live::shrink`.
-        "add qword ptr [rdx + {live_below_max}], rcx",
-        "cmp qword ptr [rdx + {live_below_max}], {grain}",
-        "jge 7f",
+        "test al, {chunks}",
+        "jne 4f",
+        "and rax, {address}",
+        "7:",
+        "add qword ptr [rax + {calls}], 1",
+        "jmp qword ptr [rip + {next}]",
         "4:",
-        "add qword ptr [rdx + {calls}], 1",
+        chunk_bytes!("rdi", "3f"),
+        "and rax, {address}",
+        // As `capture::live::shrink`.
+        "add qword ptr [rax + {live_below_max}], rcx",
+        "cmp qword ptr [rax + {live_below_max}], {grain}",
+        "jl 7b",
+        "add qword ptr [rax + {calls}], 1",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "call {shrank}",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
         "jmp qword ptr [rip + {next}]",
         // Temporary, perhaps. (Where frees are followed, those that may be are in the filter.)
         "5:",
@@ -245,28 +389,21 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         "jne 6b",
         whole!(),
         "jmp {body}",
-        "7:",
-        "add qword ptr [rdx + {calls}], 1",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "call {shrank}",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "jmp qword ptr [rip + {next}]",
         ".cfi_endproc",
+        aligned!(),
         body = sym body,
         idle = sym next::IDLE,
         next = sym next::FREE,
-        arrangement = sym fast::ARRANGEMENT,
         no_state = const offsets::NO_STATE,
         armed = const offsets::ARMED,
-        record = const offsets::RECORD,
+        not_armed = const offsets::NOT_ARMED,
+        address = const ADDRESS,
         last_address = const offsets::LAST_ADDRESS,
         counts = sym fast::COUNTS,
         shrank = sym fast::shrank,
         followed = const fast::FOLLOWED,
         chunks = const fast::CHUNKS,
-        calls = const CALLS + FREE,
+        calls = const called(Function::Free) + CALLS,
         live_below_max = const LIVE_BELOW_MAX,
         grain = const GRAIN,
     )

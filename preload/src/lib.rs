@@ -10,7 +10,6 @@
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use profile_recorder::preload::family::{self, Entry, Host};
-use profile_recorder::preload::next;
 use profile_recorder::preload::{self, OwnHeap};
 
 #[global_allocator]
@@ -24,10 +23,9 @@ impl Host for Preload {
     }
 }
 
-/// Defines an exported function that passes the caller's registers on behind its own arguments. With `idle` it leaves at once for the next allocator's function, as long as nothing is
-/// recorded in this process: whoever preloads the library for all programs pays nearly nothing in the others.
+/// Defines an exported function that passes the caller's registers on behind its own arguments.
 macro_rules! export {
-    ($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, $sp:literal, $fp:literal $(, idle $next:ident)?) => {
+    ($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, $sp:literal, $fp:literal) => {
         #[doc = concat!("`", stringify!($name), "` of the C library.")]
         ///
         /// # Safety
@@ -45,24 +43,16 @@ macro_rules! export {
                 concat!(".hidden profrec_own_", stringify!($name)),
                 concat!(".globl profrec_own_", stringify!($name)),
                 concat!("profrec_own_", stringify!($name), ":"),
-                $(
-                    concat!("cmp byte ptr [rip + {idle}], 0 # ", stringify!($next)),
-                    "je 2f",
-                    "jmp qword ptr [rip + {next}]",
-                    "2:",
-                )?
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $fp, ", rbp"),
                 "jmp {body}",
                 ".cfi_endproc",
                 body = sym body,
-                $(idle = sym next::IDLE, next = sym next::$next,)?
             )
         }
     };
 }
 
-export!(realloc(address: *mut u8, size: usize) -> *mut u8, "rdx", "rcx", idle REALLOC);
 export!(reallocarray(address: *mut u8, count: usize, size: usize) -> *mut u8, "rcx", "r8");
 export!(posix_memalign(to: *mut *mut u8, alignment: usize, size: usize) -> c_int, "rcx", "r8");
 export!(aligned_alloc(alignment: usize, size: usize) -> *mut u8, "rdx", "rcx");
@@ -117,7 +107,7 @@ mod mask;
 mod signal;
 mod thread;
 pub use clone::clone;
-pub use counted::{calloc, free, malloc};
+pub use counted::{calloc, free, malloc, realloc};
 pub use execute::{execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve};
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};

@@ -332,7 +332,7 @@ fn ticks_interrupt_allocating_code_and_calls_of_every_depth() {
 
 /// Calls of this thread that its record counts.
 fn counted(function: Function) -> u64 {
-    this_thread().thread_record().expect("a record").calls[function as usize].load(Ordering::Relaxed)
+    this_thread().thread_record().expect("a record").functions[function as usize].calls.load(Ordering::Relaxed)
 }
 
 #[test]

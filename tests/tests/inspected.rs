@@ -173,6 +173,7 @@ const THREAD_LOCAL: Reasons = &[
     // Assembly has no lines.
     ("?? malloc", "the word, in the few instructions that count a call"),
     ("?? calloc", "the same"),
+    ("?? realloc", "the same"),
     ("?? free", "the same"),
 ];
 
@@ -277,6 +278,7 @@ const COLD: Reasons = &[
     ("profile_recorder_alloc_hook::bootstrap::allocate", "during the first call of the process"),
     ("profile_recorder_alloc_hook::family::move_out_of_bootstrap", "a block from then"),
     ("profile_recorder_alloc_hook::fast::compare", "one of the first blocks"),
+    ("profile_recorder_alloc_hook::fast::arm_slow", "after a change of what the few instructions go by"),
     ("profile_recorder_alloc_hook::doors::passed", "an object may have been opened"),
     ("profile_recorder_alloc_hook::doors::look", "an object may have been opened"),
     ("profile_recorder_capture::thread::current_slow", "the first call of a thread, or of a child after fork"),

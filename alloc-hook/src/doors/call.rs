@@ -9,8 +9,8 @@ use crate::record::{self, Freed, after_realloc, before_realloc};
 use crate::registers::Entry;
 use capture::region;
 use capture::thread::{self, Current};
-use core::sync::atomic::{AtomicU64, Ordering};
-use layout::Function;
+use core::sync::atomic::Ordering;
+use layout::{Called, Function};
 
 /// A front's frame.
 #[repr(C)]
@@ -29,20 +29,20 @@ pub const FRAME: usize = size_of::<Call>().next_multiple_of(16) + 8;
 
 const RELEASING: [Function; 2] = [Function::Free, Function::OperatorDelete];
 
-/// The thread's own counters of calls.
-fn calls() -> &'static [AtomicU64] {
+/// What the thread's own calls are counted in.
+fn calls() -> &'static [Called] {
     match thread::current() {
-        Current::Known(thread) => thread.thread_record().map_or(&[], |record| &record.calls),
+        Current::Known(thread) => thread.thread_record().map_or(&[], |record| &record.functions),
         Current::Ignored | Current::Unregistered | Current::Off => &[],
     }
 }
 
-fn count_of(calls: &[AtomicU64], function: Function) -> u64 {
-    calls.get(function as usize).map_or(0, |calls| calls.load(Ordering::Relaxed))
+fn count_of(calls: &[Called], function: Function) -> u64 {
+    calls.get(function as usize).map_or(0, |called| called.calls.load(Ordering::Relaxed))
 }
 
-fn allocations(calls: &[AtomicU64]) -> u64 {
-    let all = calls.iter().fold(0, |sum: u64, calls| sum.wrapping_add(calls.load(Ordering::Relaxed)));
+fn allocations(calls: &[Called]) -> u64 {
+    let all = calls.iter().fold(0, |sum: u64, called| sum.wrapping_add(called.calls.load(Ordering::Relaxed)));
     RELEASING.into_iter().fold(all, |sum, function| sum.wrapping_sub(count_of(calls, function)))
 }
 
@@ -119,8 +119,8 @@ pub unsafe extern "C" fn released<const NUMBER: u8>(call: *mut Call) {
     for (function, before) in RELEASING.into_iter().zip(before) {
         let inner = count_of(calls, function).wrapping_sub(*before);
         is_seen |= inner != 0;
-        if let Some(counter) = calls.get(function as usize).filter(|_| inner != 0) {
-            region::add_own(counter, inner.wrapping_neg());
+        if let Some(called) = calls.get(function as usize).filter(|_| inner != 0) {
+            region::add_own(&called.calls, inner.wrapping_neg());
         }
     }
     if !is_seen {

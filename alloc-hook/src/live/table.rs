@@ -23,8 +23,10 @@ const WINDOW: u32 = 5;
 pub(super) const WINDOWS: usize = 1 << (GROUP - WINDOW);
 /// Most blocks of a group that have slots of their own, if others are to share a page.
 const FEW: usize = 8;
-/// Slots of a page of memory, with which a table begins.
-const FIRST_SLOTS: usize = 4096 / size_of::<Entry>();
+/// Slots with which a table begins, beside its lock: where few allocations are recorded, all tables together take a few pages of memory.
+const FIRST_SLOTS: usize = 16;
+/// Slots of a page of memory.
+const PAGE_SLOTS: usize = 4096 / size_of::<Entry>();
 
 /// What a slot holds. Zero: nothing.
 ///
@@ -55,6 +57,8 @@ const ONE_APART: u64 = 1 << 48;
 const _: () = assert!(WINDOWS as u64 <= IN_PAGE && size_of::<Page>().is_power_of_two());
 
 impl Entry {
+    const FREE: Self = Self { key: 0, rest: 0 };
+
     #[inline]
     pub(super) fn new(allocation: &Allocation) -> Option<Self> {
         let Allocation { address, size, values, interval } = *allocation;
@@ -174,6 +178,7 @@ pub(super) struct Shard {
     count: AtomicUsize,
     /// Slots in use.
     used: AtomicUsize,
+    first_slots: UnsafeCell<[Entry; FIRST_SLOTS]>,
     mapping: UnsafeCell<Option<Mapping>>,
     pages: UnsafeCell<Pages>,
 }
@@ -188,6 +193,7 @@ impl Shard {
             first: AtomicPtr::new(core::ptr::null_mut()),
             count: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
+            first_slots: UnsafeCell::new([Entry::FREE; FIRST_SLOTS]),
             mapping: UnsafeCell::new(None),
             pages: UnsafeCell::new(Pages::new()),
         }
@@ -218,6 +224,7 @@ impl Shard {
         self.used.store(0, Ordering::Relaxed);
         // SAFETY: there is no other thread.
         unsafe {
+            *self.first_slots.get() = [Entry::FREE; FIRST_SLOTS];
             *self.mapping.get() = None;
             *self.pages.get() = Pages::new();
         }
@@ -292,14 +299,19 @@ impl Locked<'_> {
     #[inline(never)]
     fn grow(&mut self) -> Option<()> {
         let old = self.shard.slots();
+        if old.count == 0 {
+            self.shard.first.store(self.shard.first_slots.get().cast(), Ordering::Relaxed);
+            self.shard.count.store(FIRST_SLOTS, Ordering::Relaxed);
+            return Some(());
+        }
         let is_empty = |entry: &Entry| entry.is_paged() && entry.is_empty();
         // SAFETY: below the number of slots.
         let entries = || (0..old.count).map(|index| *unsafe { old.at(index) }).filter(|entry| !entry.is_free());
         let used = entries().filter(|entry| !is_empty(entry)).count();
         let count = match old.count {
-            0 => FIRST_SLOTS,
+            FIRST_SLOTS => PAGE_SLOTS,
             count if used * 2 < count => count,
-            count => (count + count / 2).next_multiple_of(FIRST_SLOTS),
+            count => (count + count / 2).next_multiple_of(PAGE_SLOTS),
         };
         let mapping = Mapping::new(count * size_of::<Entry>())?;
         self.shard.first.store(mapping.address().cast(), Ordering::Relaxed);

@@ -250,6 +250,8 @@ fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
     }
     let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
     let from = start.wrapping_add(index as u64 * PIECE).wrapping_sub(bias).wrapping_add(table_bias);
+    // It allocates, and behind Rust's door that is not to be counted as the thread's.
+    thread::disarm_current();
     (builder.piece)(&header, table_bias, from, from.wrapping_add(PIECE), &mut |pcs, rules, interned| {
         if let Some(table) = table_of(pcs, rules, interned) {
             piece.table.store(table, Ordering::Release);
@@ -271,6 +273,8 @@ fn read_file(entry: &Entry, needs_eh_frame: bool) {
         needs_eh_frame,
     };
     if object.inode != 0 {
+        // As above.
+        thread::disarm_current();
         (builder.file)(&object, &mut |pcs, rules, interned| {
             if !pcs.is_empty()
                 && let Some(table) = table_of(pcs, rules, interned)

@@ -1,8 +1,7 @@
 //! The guard of the allocation hooks.
 
-use super::{INSIDE, Recording, ThreadState};
+use super::{Recording, ThreadState};
 use crate::kept::Sites;
-use crate::region;
 use core::sync::atomic::Ordering;
 
 /// Proof that the calling thread is inside the recorder: what it allocates now is the recorder's own.
@@ -31,7 +30,6 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
-        region::and_own(&self.state.counts, !INSIDE);
         self.state.inside.store(0, Ordering::Relaxed);
     }
 }

@@ -141,6 +141,16 @@ fn new_state() -> Option<&'static ThreadState> {
     Some(state)
 }
 
+/// Calls `visit` for every state, whether a thread has it or not.
+pub(super) fn each_state(mut visit: impl FnMut(&'static ThreadState)) {
+    for slot in states() {
+        // SAFETY: published states are never unmapped.
+        if let Some(state) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
+            visit(state);
+        }
+    }
+}
+
 /// The thread of a state ended: its record stays, the state can be taken by another thread.
 pub(super) fn retire(state: &ThreadState) {
     if let Some(record) = state.thread_record() {
@@ -152,14 +162,13 @@ pub(super) fn retire(state: &ThreadState) {
 
 /// In a child after fork: there are no states, and no records.
 pub(super) fn reset() {
-    for slot in states() {
-        // SAFETY: published states are never unmapped; their threads do not exist here.
-        if let Some(state) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
-            state.record.store(core::ptr::null_mut(), Ordering::Relaxed);
-            state.tid.store(0, Ordering::Relaxed);
-            state.status.store(FREE, Ordering::Relaxed);
-        }
-    }
+    // Their threads do not exist here.
+    each_state(|state| {
+        state.disarm();
+        state.record.store(core::ptr::null_mut(), Ordering::Relaxed);
+        state.tid.store(0, Ordering::Relaxed);
+        state.status.store(FREE, Ordering::Relaxed);
+    });
     RECORDS.reset();
     RECORD_COUNT.store(0, Ordering::Relaxed);
 }

@@ -10,7 +10,7 @@ mod unsampled;
 
 use crate::Profile;
 use crate::mapping::file_name;
-use layout::{FUNCTIONS, Function, HeaderFields, Live, Lost, ThreadFields, View, modes};
+use layout::{CalledFields, FUNCTIONS, Function, HeaderFields, Live, Lost, ThreadFields, View, modes};
 use std::fmt;
 
 pub use blocked::keep_blocked;
@@ -100,18 +100,17 @@ impl Counts {
         self.bytes[function as usize]
     }
 
-    /// Adds the counts of another thread or process.
-    pub fn add(&mut self, calls: &[u64; FUNCTIONS], bytes: &[u64; FUNCTIONS]) {
-        for i in 0..FUNCTIONS {
-            self.calls[i] = self.calls[i].saturating_add(calls[i]);
-            self.bytes[i] = self.bytes[i].saturating_add(bytes[i]);
-        }
+    /// The counts of a thread, or of those that have no record.
+    fn of(functions: &[CalledFields; FUNCTIONS]) -> Self {
+        Self { calls: functions.map(|called| called.calls), bytes: functions.map(|called| called.bytes) }
     }
 }
 
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.add(&other.calls, &other.bytes);
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        self.calls.iter_mut().zip(other.calls).for_each(|(to, more)| add(to, more));
+        self.bytes.iter_mut().zip(other.bytes).for_each(|(to, more)| add(to, more));
     }
 }
 
@@ -193,9 +192,9 @@ impl Decoded {
 }
 
 fn counts(view: &View<'_>, header: &HeaderFields) -> Counts {
-    let mut counts = Counts { calls: header.calls, bytes: header.bytes };
+    let mut counts = Counts::of(&header.functions);
     for (_, _, thread) in view.records::<ThreadFields>() {
-        counts.add(&thread.calls, &thread.bytes);
+        counts += Counts::of(&thread.functions);
     }
     counts
 }

@@ -1,8 +1,8 @@
 //! Stores built by hand, byte by byte as the layout defines them.
 
 use layout::{
-    AllocValues, CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Frame, Header, LabelText, Labels, MAGIC, Module, Node,
-    Pseudo, RecordId, Root, Thread, TimeSample, TimeValues, VERSION,
+    AllocValues, CHUNK, Called, Chunk, ChunkKind, DIRECTORY_OFFSET, Frame, Function, Header, LabelText, Labels, MAGIC,
+    Module, Node, Pseudo, RecordId, Root, Thread, TimeSample, TimeValues, VERSION,
 };
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -75,8 +75,9 @@ impl Store {
         self.u32(at + offset_of!(Thread, used), 1);
         self.u32(at + offset_of!(Thread, tid), tid);
         self.write(at + offset_of!(Thread, name), name.as_bytes());
-        self.u64(at + offset_of!(Thread, calls), calls_of_malloc);
-        self.u64(at + offset_of!(Thread, bytes), bytes_of_malloc);
+        let malloc = at + offset_of!(Thread, functions) + Function::Malloc as usize * size_of::<Called>();
+        self.u64(malloc + offset_of!(Called, calls), calls_of_malloc);
+        self.u64(malloc + offset_of!(Called, bytes), bytes_of_malloc);
         RecordId::at_offset(at)
     }
 

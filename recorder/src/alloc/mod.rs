@@ -141,8 +141,8 @@ impl Snapshot {
     fn take(thread: &ThreadState) -> Self {
         let mut counts = AllocStats::default();
         if let Some(record) = thread.thread_record() {
-            counts.calls = std::array::from_fn(|i| record.calls[i].load(Ordering::Relaxed));
-            counts.bytes = std::array::from_fn(|i| record.bytes[i].load(Ordering::Relaxed));
+            counts.calls = record.functions.each_ref().map(|called| called.calls.load(Ordering::Relaxed));
+            counts.bytes = record.functions.each_ref().map(|called| called.bytes.load(Ordering::Relaxed));
         }
         Self { counts, epoch: region::epoch() }
     }

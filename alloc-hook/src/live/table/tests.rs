@@ -141,5 +141,5 @@ fn groups_of_which_nothing_lives_make_room() {
             assert_eq!(remove(&mut table, (group << GROUP) + block * 96), Some(90));
         }
     }
-    assert_eq!(shard.slots().count, FIRST_SLOTS);
+    assert_eq!(shard.slots().count, PAGE_SLOTS);
 }
