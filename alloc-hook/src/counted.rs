@@ -18,6 +18,8 @@ pub(crate) const ALLOC_ZEROED: u8 = Function::RustAllocZeroed as u8;
 pub(crate) enum Counted {
     /// It is.
     Wholly,
+    /// It is, and so much was given back that it is to be brought into the process's.
+    AndShrank,
     /// It is not: there is more to do.
     NotYet,
     /// It is not, and is to be recorded.
@@ -39,7 +41,7 @@ macro_rules! begin {
 /// `rdx` gets the thread's record; goes to `$not` unless the thread is armed for that.
 macro_rules! armed {
     ($which:literal, $not:literal) => {
-        concat!("mov rdx, qword ptr [rcx + {", $which, "}]\n", "cmp rdx, {not_armed}\n", "jbe ", $not)
+        concat!("mov rdx, qword ptr [rcx + {", $which, "}]\n", "cmp rdx, 1\n", "jle ", $not)
     };
 }
 
@@ -76,7 +78,6 @@ macro_rules! instructions {
                 slow = label { return $not },
                 size = in(reg) $size,
                 no_state = const offsets::NO_STATE,
-                not_armed = const offsets::NOT_ARMED,
                 calls = const offset_of!(Thread, functions) + $function as usize * size_of::<Called>() + offset_of!(Called, calls),
                 bytes = const offset_of!(Thread, functions) + $function as usize * size_of::<Called>() + offset_of!(Called, bytes),
                 below_max = const offset_of!(Thread, live_bytes_below_max),
@@ -166,13 +167,13 @@ pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
     true
 }
 
-/// Counts a call of `dealloc` that gives back the `size` bytes at `address`; false if there is more to do: perhaps its allocation was recorded.
+/// Counts a call of `dealloc` that gives back the `size` bytes at `address`. Not yet, if its allocation was recorded perhaps.
 #[inline(always)]
-pub(crate) fn freed(address: *mut u8, size: usize) -> bool {
+pub(crate) fn freed(address: *mut u8, size: usize) -> Counted {
     instructions!(
         Function::RustDealloc,
         size,
-        false,
+        Counted::NotYet,
         [
             armed!("counting", "4f"),
             "5:",
@@ -200,12 +201,12 @@ pub(crate) fn freed(address: *mut u8, size: usize) -> bool {
             "jmp {slow}",
         ],
         address = in(reg) address,
-        shrank = label { fast::shrank() },
+        shrank = label { return Counted::AndShrank },
         counting = const offsets::COUNTING,
         recording = const offsets::RECORDING,
         last_address = const offsets::LAST_ADDRESS,
         counts = sym live::COUNTS,
         left = out(reg) _,
     );
-    true
+    Counted::Wholly
 }

@@ -14,12 +14,12 @@ use capture::thread::{Armed, Current, NONE_BETWEEN, ThreadState, current, disarm
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
-/// The arrangement in force. Its lower bits, which an armed thread has too: [`CHUNKS`], [`FOLLOWED`]; the third: there is none.
+/// The arrangement in force. Its lower bits, which an armed thread has too: [`CHUNKS`], [`LAST`]; the third: there is none.
 static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
 /// Live bytes are accounted for, by what stands in front of glibc's blocks.
 pub const CHUNKS: u64 = 1;
-/// A block that is given back may be one whose free is followed.
-pub const FOLLOWED: u64 = 2;
+/// Frees are not followed, but that of the thread's last recorded block is. (Where frees are followed, a block that is given back may be any that lives.)
+pub const LAST: u64 = 2;
 /// There is none: a number that arms no thread.
 const NONE: u64 = 4;
 const STEP: u64 = 8;
@@ -31,7 +31,7 @@ static COUNTING: AtomicU64 = AtomicU64::new(NONE);
 static RECORDING: AtomicU64 = AtomicU64::new(NONE);
 
 /// Numbers given out.
-static LAST: AtomicU64 = AtomicU64::new(NONE);
+static NEWEST: AtomicU64 = AtomicU64::new(NONE);
 
 pub use crate::live::COUNTS;
 
@@ -40,7 +40,7 @@ const NEVER: u64 = 1 << 62;
 
 /// Whatever the arrangement relies on has changed.
 pub(crate) fn rearrange() {
-    let number = LAST.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+    let number = NEWEST.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
     // Until it is known what holds now. Whoever changes something meanwhile takes another number, and this one is void.
     ARRANGEMENT.store(number, Ordering::SeqCst);
     COUNTING.store(number, Ordering::SeqCst);
@@ -69,7 +69,7 @@ fn arrangement() -> Option<u64> {
         (true, true) => CHUNKS,
         (true, false) => return None,
     };
-    Some(if record::follows_frees() { chunks | FOLLOWED } else { chunks })
+    Some(if record::follows_frees() { chunks } else { chunks | LAST })
 }
 
 /// What can be arranged behind Rust's door.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::counted::{self, ALLOC, ALLOC_ZEROED, Counted};
+use crate::fast;
 use crate::record::{Freed, after_realloc, allocated, before_realloc, freed, is_every, record_every};
 use crate::registers::{Caller, here};
 use core::alloc::{GlobalAlloc, Layout};
@@ -65,11 +66,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        if !counted::freed(address, layout.size()) {
-            dealloc_whole(address, layout.size());
+        let counted = counted::freed(address, layout.size());
+        if counted == Counted::Wholly {
+            // SAFETY: passed on as it came.
+            unsafe { self.0.dealloc(address, layout) };
+        } else {
+            // SAFETY: as above.
+            unsafe { dealloc_whole(&self.0, address, layout, counted == Counted::AndShrank) };
         }
-        // SAFETY: passed on as it came.
-        unsafe { self.0.dealloc(address, layout) };
     }
 }
 
@@ -113,14 +117,31 @@ fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, pc: u64, sp: 
     allocated(Function::RustRealloc, address, size, || Caller { pc, sp, fp });
 }
 
+/// All of it, so that nothing need be kept where it is called.
 #[inline(never)]
-fn dealloc_whole(address: *mut u8, size: usize) {
-    freed(Function::RustDealloc, address, size);
+unsafe fn dealloc_whole<A: GlobalAlloc>(allocator: &A, address: *mut u8, layout: Layout, shrank: bool) {
+    if shrank {
+        fast::shrank();
+    } else {
+        freed(Function::RustDealloc, address, layout.size());
+    }
+    // SAFETY: as the caller promises.
+    unsafe { allocator.dealloc(address, layout) };
 }
 
 /// The C library's allocator, as `std::alloc::System` uses it; this crate has no std.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemAllocator;
+
+#[cold]
+#[inline(never)]
+fn aligned(layout: Layout) -> *mut u8 {
+    let mut address = core::ptr::null_mut();
+    // SAFETY: the alignment is a power of two and at least the size of a pointer.
+    let result =
+        unsafe { libc::posix_memalign(&raw mut address, layout.align().max(size_of::<usize>()), layout.size()) };
+    if result == 0 { address.cast() } else { core::ptr::null_mut() }
+}
 
 /// Alignment that `malloc` gives to every block.
 const MIN_ALIGN: usize = 16;
@@ -133,11 +154,7 @@ unsafe impl GlobalAlloc for SystemAllocator {
             // SAFETY: any size is allowed.
             return unsafe { libc::malloc(layout.size()) }.cast();
         }
-        let mut address = core::ptr::null_mut();
-        // SAFETY: the alignment is a power of two and at least the size of a pointer.
-        let result =
-            unsafe { libc::posix_memalign(&raw mut address, layout.align().max(size_of::<usize>()), layout.size()) };
-        if result == 0 { address.cast() } else { core::ptr::null_mut() }
+        aligned(layout)
     }
 
     #[inline]

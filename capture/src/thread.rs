@@ -147,8 +147,6 @@ pub mod offsets {
     pub const LAST_ADDRESS: usize = offset_of!(ThreadState, last_address);
     /// A thread's word up to this is no state's address.
     pub const NO_STATE: usize = super::UNREGISTERED;
-    /// See [`Armed::NOT`](super::Armed::NOT).
-    pub const NOT_ARMED: u64 = super::Armed::NOT;
 }
 
 /// The calling thread's next hook goes the whole way. Anywhere, in handlers too.

@@ -11,7 +11,7 @@ use core::arch::naked_asm;
 use core::mem::offset_of;
 use layout::{Called, Function, Thread};
 use profile_recorder::preload::family::{self, Entry};
-use profile_recorder::preload::{GRAIN, fast, next, offsets};
+use profile_recorder::preload::{Armed, GRAIN, fast, next, offsets};
 
 /// Where a record has what is counted of a function.
 const fn called(function: Function) -> usize {
@@ -23,13 +23,13 @@ const BYTES: usize = offset_of!(Called, bytes);
 const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
 
-/// Of what an armed thread has, the record's address.
-const ADDRESS: i64 = !(offsets::NOT_ARMED as i64);
+/// Of what an armed thread has without its sign, the record's address.
+const ADDRESS: i64 = !(Armed::BITS as i64);
 
 // A place in the filter is a number of 16 bits.
 const _: () = assert!(size_of_val(&fast::COUNTS) == 1 << 16);
 
-/// `r11` gets the thread's state, `rax` its record and in the lowest bits what it is armed for; goes to 3 unless it is.
+/// `r11` gets the thread's state, `rax` its record; goes to 3 if there is no state, and to 9 unless the thread is armed and there is nothing to do but what is most often.
 macro_rules! begin {
     () => {
         concat!(
@@ -38,9 +38,16 @@ macro_rules! begin {
             "cmp r11, {no_state}\n",
             "jbe 3f\n",
             "mov rax, qword ptr [r11 + {armed}]\n",
-            "cmp rax, {not_armed}\n",
-            "jbe 3f\n",
+            "cmp rax, 1\n",
+            "jle 9f\n",
         )
+    };
+}
+
+/// At 9: `rax` keeps the record, with the bits that say what else is to be done; goes to 3 if the thread is not armed.
+macro_rules! otherwise {
+    () => {
+        concat!("9:\n", "btr rax, {sign}\n", "jnc 3f\n")
     };
 }
 
@@ -70,15 +77,13 @@ macro_rules! chunk_bytes {
 
 /// Counts the bytes in `$size` down; goes the whole way if the allocation is the next to be recorded.
 macro_rules! unless_due {
-    ($size:literal $(, $whole:literal)?) => {
+    ($size:literal) => {
         concat!(
             "mov rcx, qword ptr [r11 + {countdown}]\n",
             "sub rcx, ",
             $size,
             "\n",
-            "jbe ",
-            whole_way!($($whole)?),
-            "\n",
+            "jbe 3f\n",
             "mov qword ptr [r11 + {countdown}], rcx\n",
         )
     };
@@ -100,41 +105,33 @@ macro_rules! unless_followed {
     };
 }
 
-/// Where the whole way begins.
-macro_rules! whole_way {
+/// The same, or where frees are not followed, if the block is the thread's last recorded one.
+macro_rules! unless_recorded {
     () => {
-        "3f"
-    };
-    ($before:literal) => {
-        $before
-    };
-}
-
-/// Counts a call that asked for the bytes in `$size`; `rax` is left with the record's address.
-macro_rules! count {
-    ($size:literal) => {
         concat!(
-            "and rax, {address}\n",
-            "add qword ptr [rax + {calls}], 1\n",
-            "add qword ptr [rax + {bytes}], ",
-            $size,
-            "\n",
+            "test al, {last}\n",
+            "je 8f\n",
+            "cmp rdi, qword ptr [r11 + {last_address}]\n",
+            "je 3f\n",
+            "jmp 6f\n",
+            "8:\n",
+            unless_followed!(),
+            "6:\n",
         )
     };
 }
 
-/// Counts a call that asked for the bytes in `$size` and is not the next to be sampled, then leaves, or goes on at 4 where live bytes are accounted for.
-macro_rules! allocate {
+/// Counts a call that asked for the bytes in `$size`.
+macro_rules! count {
     ($size:literal) => {
-        concat!(unless_due!($size), "test al, {chunks}\n", "jne 4f\n", count!($size), "jmp qword ptr [rip + {next}]\n",)
+        concat!("add qword ptr [rax + {calls}], 1\n", "add qword ptr [rax + {bytes}], ", $size, "\n",)
     };
 }
 
-/// What [`allocate`] goes on with at 4: counts, calls the next function, and adds the block's bytes to what is live.
+/// Counts a call that asked for the bytes in `$size`, calls the next function, and adds the block's bytes to what is live.
 macro_rules! allocate_chunk {
     ($size:literal) => {
         concat!(
-            "4:\n",
             count!($size),
             "push rax\n",
             ".cfi_adjust_cfa_offset 8\n",
@@ -200,11 +197,22 @@ macro_rules! counted {
             concat!($own, ":"),
             $($before,)*
             begin!(),
-            allocate!($size),
+            "2:",
+            unless_due!($size),
+            count!($size),
+            "jmp qword ptr [rip + {next}]",
+            otherwise!(),
+            "test al, {chunks}",
+            "je 4f",
+            "and rax, {address}",
+            unless_due!($size),
+            allocate_chunk!($size),
+            "4:",
+            "and rax, {address}",
+            "jmp 2b",
             whole!(),
             $($entry,)*
             "jmp {body}",
-            allocate_chunk!($size),
             ".cfi_endproc",
             aligned!(),
             body = sym $body,
@@ -213,7 +221,7 @@ macro_rules! counted {
             grew = sym fast::grew,
             no_state = const offsets::NO_STATE,
             armed = const offsets::ARMED,
-            not_armed = const offsets::NOT_ARMED,
+            sign = const Armed::SIGN,
             address = const ADDRESS,
             countdown = const offsets::COUNTDOWN,
             calls = const called($function) + CALLS,
@@ -279,33 +287,26 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         ".globl profrec_own_realloc",
         "profrec_own_realloc:",
         begin!(),
-        "test al, {followed}",
-        "je 8f",
         unless_followed!(),
-        "6:",
-        "test al, {chunks}",
-        "jne 4f",
+        "12:",
         unless_due!("rsi"),
         count!("rsi"),
         "jmp qword ptr [rip + {next}]",
-        "8:",
-        "cmp rdi, qword ptr [r11 + {last_address}]",
-        "jne 6b",
-        whole!(),
-        "mov rdx, rsp",
-        "mov rcx, rbp",
-        "jmp {body}",
+        otherwise!(),
+        unless_recorded!(),
+        "test al, {chunks}",
+        "je 4f",
         // Live bytes are accounted for: those of the block before, which may be none, are taken off once there is another. (A size of zero gives the block back.)
-        "4:",
+        "and rax, {address}",
         "test rsi, rsi",
-        "je 3b",
+        "je 3f",
         "xor edx, edx",
         "test rdi, rdi",
         "je 2f",
-        chunk_bytes!("rdi", "3b"),
+        chunk_bytes!("rdi", "3f"),
         "mov rdx, rcx",
         "2:",
-        unless_due!("rsi", "3b"),
+        unless_due!("rsi"),
         count!("rsi"),
         "sub rsp, 24",
         ".cfi_adjust_cfa_offset 24",
@@ -320,6 +321,13 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         "je 5f",
         "add qword ptr [rdx + {live_below_max}], rcx",
         grown!(),
+        "4:",
+        "and rax, {address}",
+        "jmp 12b",
+        whole!(),
+        "mov rdx, rsp",
+        "mov rcx, rbp",
+        "jmp {body}",
         ".cfi_endproc",
         aligned!(),
         body = sym body,
@@ -328,12 +336,12 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         grew = sym fast::grew,
         no_state = const offsets::NO_STATE,
         armed = const offsets::ARMED,
-        not_armed = const offsets::NOT_ARMED,
+        sign = const Armed::SIGN,
         address = const ADDRESS,
         countdown = const offsets::COUNTDOWN,
         last_address = const offsets::LAST_ADDRESS,
         counts = sym fast::COUNTS,
-        followed = const fast::FOLLOWED,
+        last = const fast::LAST,
         chunks = const fast::CHUNKS,
         calls = const called(Function::Realloc) + CALLS,
         bytes = const called(Function::Realloc) + BYTES,
@@ -357,25 +365,23 @@ pub unsafe extern "C" fn free(address: *mut u8) {
     naked_asm!(
         ".cfi_startproc",
         begin!(),
-        "test rdi, rdi",
-        "je 3f",
-        "test al, {followed}",
-        "je 5f",
         unless_followed!(),
-        "6:",
-        "test al, {chunks}",
-        "jne 4f",
-        "and rax, {address}",
-        "7:",
+        "5:",
         "add qword ptr [rax + {calls}], 1",
         "jmp qword ptr [rip + {next}]",
-        "4:",
-        chunk_bytes!("rdi", "3f"),
+        otherwise!(),
+        unless_recorded!(),
+        "test al, {chunks}",
+        "je 4f",
+        // Live bytes are accounted for.
+        "test rdi, rdi",
+        "je 3f",
         "and rax, {address}",
+        chunk_bytes!("rdi", "3f"),
         // As `capture::live::shrink`.
         "add qword ptr [rax + {live_below_max}], rcx",
         "cmp qword ptr [rax + {live_below_max}], {grain}",
-        "jl 7b",
+        "jl 5b",
         "add qword ptr [rax + {calls}], 1",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -383,10 +389,9 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
         "jmp qword ptr [rip + {next}]",
-        // Temporary, perhaps. (Where frees are followed, those that may be are in the filter.)
-        "5:",
-        "cmp rdi, qword ptr [r11 + {last_address}]",
-        "jne 6b",
+        "4:",
+        "and rax, {address}",
+        "jmp 5b",
         whole!(),
         "jmp {body}",
         ".cfi_endproc",
@@ -396,12 +401,12 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         next = sym next::FREE,
         no_state = const offsets::NO_STATE,
         armed = const offsets::ARMED,
-        not_armed = const offsets::NOT_ARMED,
+        sign = const Armed::SIGN,
         address = const ADDRESS,
         last_address = const offsets::LAST_ADDRESS,
         counts = sym fast::COUNTS,
         shrank = sym fast::shrank,
-        followed = const fast::FOLLOWED,
+        last = const fast::LAST,
         chunks = const fast::CHUNKS,
         calls = const called(Function::Free) + CALLS,
         live_below_max = const LIVE_BELOW_MAX,

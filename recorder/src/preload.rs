@@ -312,4 +312,4 @@ pub use alloc_hook::family;
 pub use alloc_hook::own_heap::OwnHeap;
 pub use alloc_hook::{fast, next};
 pub use capture::live::GRAIN;
-pub use capture::thread::offsets;
+pub use capture::thread::{Armed, offsets};

@@ -10,7 +10,8 @@ use super::states;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use layout::Thread;
 
-/// Whether calls of one kind may be counted in a few instructions: then the address of the thread's record, which its lowest three bits do not belong to; otherwise a number up to [`Armed::NOT`].
+/// Whether calls of one kind may be counted in a few instructions: then the address of the thread's record, which its lowest three bits do not belong to. They and the sign say what those
+/// instructions are to do besides; the sign is set with any of them, so that one comparison tells whether there is nothing else to do. Without an address the thread is not armed.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Armed(AtomicU64);
@@ -19,13 +20,15 @@ const NO: u64 = 0;
 const ARMING: u64 = 1;
 
 impl Armed {
-    /// No larger number is an armed thread's.
-    pub const NOT: u64 = 7;
+    /// The three bits.
+    pub const BITS: u64 = 7;
+    /// Number of the bit that is set with any of them.
+    pub const SIGN: u32 = 63;
 
     /// Whether it is armed.
     #[inline(always)]
     pub fn is_armed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > Self::NOT
+        self.0.load(Ordering::Relaxed) > ARMING
     }
 
     /// Arms the calling thread, whose record this is, with the three bits that `look` returns, if it returns any: what they are for it looks up afresh. What the thread's calls are to
@@ -33,7 +36,10 @@ impl Armed {
     pub fn arm(&self, record: &Thread, look: impl FnOnce() -> Option<u64>) {
         self.0.store(ARMING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let armed = look().map_or(NO, |bits| record as *const Thread as u64 | bits & Self::NOT);
+        let armed = look().map_or(NO, |bits| {
+            let bits = bits & Self::BITS;
+            record as *const Thread as u64 | bits | u64::from(bits != 0) << Self::SIGN
+        });
         // A signal handler that allocates in between can have armed, too: then this changes nothing.
         let _ = self.0.compare_exchange(ARMING, armed, Ordering::Release, Ordering::Relaxed);
     }
@@ -72,13 +78,13 @@ mod tests {
                 while !ends.load(Ordering::Relaxed) {
                     let at_least = disarmed.load(Ordering::SeqCst);
                     let word = armed.0.load(Ordering::SeqCst);
-                    if word > Armed::NOT {
+                    if word > ARMING {
                         // Eight values are told apart, and the other thread is no more than four ahead.
-                        let is_older = (word & Armed::NOT).wrapping_sub(at_least) & Armed::NOT > 4;
+                        let is_older = (word & Armed::BITS).wrapping_sub(at_least) & Armed::BITS > 4;
                         older.fetch_add(is_older.into(), Ordering::Relaxed);
                         was_armed.fetch_add(1, Ordering::Relaxed);
                     } else {
-                        armed.arm(record, || Some(now.load(Ordering::Relaxed) & Armed::NOT));
+                        armed.arm(record, || Some(now.load(Ordering::Relaxed)));
                     }
                     seen.store(at_least, Ordering::SeqCst);
                 }
