@@ -8,7 +8,7 @@
 //! # Orderings    What an arrangement relies on is stored before its number (`SeqCst`), and read by a thread after it (`Acquire`). Who is armed, and who is not: as [`Armed`] says.
 #![allow(unsafe_code)]
 
-use crate::{bootstrap, next, record};
+use crate::{bootstrap, next, record, sampling};
 use capture::region;
 use capture::thread::{Armed, Current, NONE_BETWEEN, ThreadState, current, disarm_all};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -111,9 +111,10 @@ fn arm_slow(thread: &ThreadState, armed: &Armed, arrangement: &AtomicU64) {
     let Some(record) = thread.thread_record() else { return };
     armed.arm(record, || {
         let number = arrangement.load(Ordering::Acquire);
-        if number & NONE != 0 || !counts_down(thread, record::interval()) {
+        if number & NONE != 0 {
             return None;
         }
+        count_down(thread, record::interval());
         forget_last(thread);
         Some(number)
     });
@@ -126,18 +127,19 @@ fn forget_last(thread: &ThreadState) {
     }
 }
 
-/// Whether the thread's countdown is one of this interval; it becomes one where nothing need be drawn for that.
-fn counts_down(thread: &ThreadState, interval: u64) -> bool {
+/// The thread's countdown becomes one of this interval, if it is not.
+fn count_down(thread: &ThreadState, interval: u64) {
     // Whatever interval comes next draws a countdown of its own.
     let countdown = match interval {
         0 => NEVER,
         // Every one is due.
         1 => 0,
-        _ => return thread.interval.load(Ordering::Relaxed) == interval,
+        _ if thread.interval.load(Ordering::Relaxed) == interval => return,
+        // A thread that only frees need not wait for an allocation of its own.
+        _ => sampling::draw(thread, interval),
     };
     thread.interval.store(interval, Ordering::Relaxed);
     thread.countdown.store(countdown, Ordering::Relaxed);
-    true
 }
 
 /// The calling thread has more live bytes than before. For the entry points.

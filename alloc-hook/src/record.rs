@@ -159,7 +159,7 @@ fn allocated_on(
     if recorded != 0 && !address.is_null() {
         decide(thread, function, address as u64, size as u64, recorded, from());
     }
-    if function.is_rust() { fast::arm_counting(thread) } else { fast::arm(thread) }
+    arm(thread, function);
 }
 
 /// Whether the call is the recorder's own: what it allocates inside a hook, to build a table, comes back through the Rust door, where it has no heap of its own. (Behind the malloc
@@ -399,7 +399,6 @@ fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, 
     thread::count(account, function, size as u64);
     if function.is_rust() {
         live_bytes::shrink(account, size as u64);
-        fast::arm_counting(thread);
     } else {
         let bytes = block_bytes(address);
         if bytes != 0 {
@@ -417,6 +416,13 @@ fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, 
     } else if last {
         freed_last(thread);
     }
+    arm(thread, function);
+}
+
+/// The thread's next calls of this door need only be counted, if that can be arranged.
+#[inline(always)]
+fn arm(thread: &ThreadState, function: Function) {
+    if function.is_rust() { fast::arm_counting(thread) } else { fast::arm(thread) }
 }
 
 /// A free by a thread that has no record, `ignored` if it is the recorder's own.

@@ -61,7 +61,7 @@ pub(crate) fn weigh(size: u64, interval: u64) -> Weight {
 }
 
 /// Bytes until the next sample: exponential with the interval as mean, at least one.
-fn draw(thread: &ThreadState, interval: u64) -> u64 {
+pub(crate) fn draw(thread: &ThreadState, interval: u64) -> u64 {
     // xorshift64*: enough for sampling, and nothing but the thread's own state.
     let mut x = thread.random.load(Ordering::Relaxed);
     x ^= x >> 12;

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static atomic_int worked;
+
 static void *work(void *unused) {
   for (int i = 0; i < 3000; i++) {
     volatile char *p = malloc(i % 300 + 1);
     p[0] = 1;
     free((void *)p);
   }
+  worked++;
   return unused;
 }
 
@@ -100,11 +104,13 @@ static int brings_its_own_stack(void) {
   return 1;
 }
 
+/* Ends when one of the threads is ready, whatever the others do. */
 static int detaches(void) {
   for (int i = 0; i < 200; i++) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, work, NULL) || pthread_detach(thread)) return 0;
   }
+  while (!worked) sched_yield();
   return 1;
 }
 
