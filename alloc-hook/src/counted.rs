@@ -5,7 +5,7 @@
 
 use crate::{fast, live};
 use capture::live::GRAIN;
-use capture::thread::offsets;
+use capture::thread::{Armed, offsets};
 use core::arch::asm;
 use core::mem::offset_of;
 use layout::{Called, Function, Thread};
@@ -41,7 +41,7 @@ macro_rules! begin {
 /// `rdx` gets the thread's record; goes to `$not` unless the thread is armed for that.
 macro_rules! armed {
     ($which:literal, $not:literal) => {
-        concat!("mov rdx, qword ptr [rcx + {", $which, "}]\n", "cmp rdx, 1\n", "jle ", $not)
+        concat!("mov rdx, qword ptr [rcx + {", $which, "}]\n", "cmp rdx, {arming}\n", "jle ", $not)
     };
 }
 
@@ -78,8 +78,9 @@ macro_rules! instructions {
                 slow = label { return $not },
                 size = in(reg) $size,
                 no_state = const offsets::NO_STATE,
-                calls = const offset_of!(Thread, functions) + $function as usize * size_of::<Called>() + offset_of!(Called, calls),
-                bytes = const offset_of!(Thread, functions) + $function as usize * size_of::<Called>() + offset_of!(Called, bytes),
+                arming = const Armed::ARMING,
+                calls = const Thread::called_at($function as usize) + offset_of!(Called, calls),
+                bytes = const Thread::called_at($function as usize) + offset_of!(Called, bytes),
                 below_max = const offset_of!(Thread, live_bytes_below_max),
                 grain = const GRAIN,
                 $($operands)*
@@ -91,38 +92,53 @@ macro_rules! instructions {
     };
 }
 
+/// The same for a block at `$address`, whether or not something is recorded. `$live` changes what is live, and goes to 8 or further down; `$recorded` goes on only if the call need not be recorded.
+macro_rules! in_either_case {
+    ($function:expr, $size:ident, $address:ident, [$($before:expr,)*], [$($live:expr,)*], [$($recorded:expr,)*], $($operands:tt)*) => {
+        instructions!(
+            $function,
+            $size,
+            Counted::NotYet,
+            [
+                $($before,)*
+                armed!("counting", "4f"),
+                "5:",
+                count!(),
+                $($live,)*
+                "jmp 8f",
+                "4:",
+                armed!("recording", "{slow}"),
+                $($recorded,)*
+                "jmp 5b",
+            ],
+            address = in(reg) $address,
+            counting = const offsets::COUNTING,
+            recording = const offsets::RECORDING,
+            left = out(reg) _,
+            $($operands)*
+        )
+    };
+}
+
 /// Counts a call of `FUNCTION` that obtained `size` bytes at `address`.
 #[inline(always)]
 pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> Counted {
-    instructions!(
+    in_either_case!(
         FUNCTION,
         size,
-        Counted::NotYet,
+        address,
+        ["test {address}, {address}", "je {slow}",],
+        [grow!(),],
         [
-            "test {address}, {address}",
-            "je {slow}",
-            armed!("counting", "4f"),
-            "5:",
-            count!(),
-            grow!(),
-            "jmp 8f",
-            // Something is recorded.
-            "4:",
-            armed!("recording", "{slow}"),
             "mov {left}, qword ptr [rcx + {countdown}]",
             "sub {left}, {size}",
             "jbe {due}",
             "mov qword ptr [rcx + {countdown}], {left}",
-            "jmp 5b",
         ],
-        address = in(reg) address,
         due = label { return Counted::IsDue },
         grew = label { fast::grew() },
-        counting = const offsets::COUNTING,
-        recording = const offsets::RECORDING,
         countdown = const offsets::COUNTDOWN,
         max = const offset_of!(Thread, live_bytes_max),
-        left = out(reg) _,
     );
     Counted::Wholly
 }
@@ -170,43 +186,33 @@ pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
 /// Counts a call of `dealloc` that gives back the `size` bytes at `address`. Not yet, if its allocation was recorded perhaps.
 #[inline(always)]
 pub(crate) fn freed(address: *mut u8, size: usize) -> Counted {
-    instructions!(
+    in_either_case!(
         Function::RustDealloc,
         size,
-        Counted::NotYet,
+        address,
+        [],
+        // As `capture::live::shrink`.
         [
-            armed!("counting", "4f"),
-            "5:",
-            count!(),
-            // As `capture::live::shrink`.
             "add qword ptr [rdx + {below_max}], {size}",
             "cmp qword ptr [rdx + {below_max}], {grain}",
-            "jl 8f",
-            "jmp {shrank}",
-            // Something is recorded.
-            "4:",
-            armed!("recording", "{slow}"),
+            "jge {shrank}",
+        ],
+        // As `live::may_contain`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
+        [
             "cmp {address}, qword ptr [rcx + {last_address}]",
             "je {slow}",
-            // As `live::may_contain`.
             "mov rcx, {address}",
             "shr rcx, 12",
             "xor rcx, {address}",
             "shr rcx, 4",
             "movzx ecx, cx",
-            // By way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
             "mov {left}, qword ptr [rip + {counts}@GOTPCREL]",
             "cmp byte ptr [{left} + rcx], 0",
-            "je 5b",
-            "jmp {slow}",
+            "jne {slow}",
         ],
-        address = in(reg) address,
         shrank = label { return Counted::AndShrank },
-        counting = const offsets::COUNTING,
-        recording = const offsets::RECORDING,
         last_address = const offsets::LAST_ADDRESS,
         counts = sym live::COUNTS,
-        left = out(reg) _,
     );
     Counted::Wholly
 }

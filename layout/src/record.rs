@@ -228,9 +228,16 @@ record! {
 /// Bytes of a line of the processor's cache.
 const LINE: usize = 64;
 
+impl Thread {
+    /// Where a record has what is counted of the function with this number, in bytes from its first.
+    pub const fn called_at(function: usize) -> usize {
+        core::mem::offset_of!(Self, functions) + function * size_of::<Called>()
+    }
+}
+
 const _: () = {
     const fn line_of(function: Function) -> usize {
-        (core::mem::offset_of!(Thread, functions) + function as usize * size_of::<Called>()) / LINE
+        Thread::called_at(function as usize) / LINE
     }
     assert!(line_of(Function::Malloc) == line_of(Function::Free));
     assert!(line_of(Function::RustAlloc) == line_of(Function::RustDealloc));

@@ -13,18 +13,8 @@ use layout::{Called, Function, Thread};
 use profile_recorder::preload::family::{self, Entry};
 use profile_recorder::preload::{Armed, GRAIN, fast, next, offsets};
 
-/// Where a record has what is counted of a function.
-const fn called(function: Function) -> usize {
-    offset_of!(Thread, functions) + function as usize * size_of::<Called>()
-}
-
-const CALLS: usize = offset_of!(Called, calls);
-const BYTES: usize = offset_of!(Called, bytes);
 const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
-
-/// Of what an armed thread has without its sign, the record's address.
-const ADDRESS: i64 = !(Armed::BITS as i64);
 
 // A place in the filter is a number of 16 bits.
 const _: () = assert!(size_of_val(&fast::COUNTS) == 1 << 16);
@@ -38,7 +28,7 @@ macro_rules! begin {
             "cmp r11, {no_state}\n",
             "jbe 3f\n",
             "mov rax, qword ptr [r11 + {armed}]\n",
-            "cmp rax, 1\n",
+            "cmp rax, {arming}\n",
             "jle 9f\n",
         )
     };
@@ -179,57 +169,79 @@ macro_rules! grown {
     };
 }
 
-/// The function begins with a line of the processor's cache: whatever its section holds, be it behind the function, has the section aligned.
-macro_rules! aligned {
-    () => {
-        ".p2align 6"
-    };
-}
-
-/// All of an allocation function, whose number is `$function`. `$own` is the name under which this library finds it, whatever is in front of it; `$before` computes what
-/// is asked for, in `$size`; `$entry` hands stack pointer and frame pointer to `$body`, which goes the whole way.
-macro_rules! counted {
-    ($own:literal, [$($before:literal),*], $size:literal, [$($entry:literal),*], $body:ident, $next:path, $function:path) => {
+/// A function whose number is `$function`, with what all of them need. It goes the whole way by `$body`, to which `$entry` hands stack pointer and frame pointer. It begins with a line of the
+/// processor's cache: whatever its section holds, be it behind the function, has the section aligned.
+macro_rules! function {
+    ($function:path, $next:path, $body:ident, [$($line:expr,)*], [$($entry:literal),*], $($operands:tt)*) => {
         naked_asm!(
             ".cfi_startproc",
-            concat!(".hidden ", $own),
-            concat!(".globl ", $own),
-            concat!($own, ":"),
-            $($before,)*
-            begin!(),
-            "2:",
-            unless_due!($size),
-            count!($size),
-            "jmp qword ptr [rip + {next}]",
-            otherwise!(),
-            "test al, {chunks}",
-            "je 4f",
-            "and rax, {address}",
-            unless_due!($size),
-            allocate_chunk!($size),
-            "4:",
-            "and rax, {address}",
-            "jmp 2b",
+            $($line,)*
             whole!(),
             $($entry,)*
             "jmp {body}",
             ".cfi_endproc",
-            aligned!(),
+            ".p2align 6",
             body = sym $body,
             idle = sym next::IDLE,
             next = sym $next,
-            grew = sym fast::grew,
             no_state = const offsets::NO_STATE,
             armed = const offsets::ARMED,
+            arming = const Armed::ARMING,
             sign = const Armed::SIGN,
-            address = const ADDRESS,
-            countdown = const offsets::COUNTDOWN,
-            calls = const called($function) + CALLS,
-            bytes = const called($function) + BYTES,
+            address = const !(Armed::BITS as i64),
             chunks = const fast::CHUNKS,
+            calls = const Thread::called_at($function as usize) + offset_of!(Called, calls),
             live_below_max = const LIVE_BELOW_MAX,
-            live_max = const LIVE_MAX,
             grain = const GRAIN,
+            $($operands)*
+        )
+    };
+}
+
+/// The same for a function that allocates. `$own` is the name under which this library finds it, whatever is in front of it.
+macro_rules! allocation {
+    ($own:literal, $function:path, $next:path, $body:ident, [$($line:expr,)*], [$($entry:literal),*], $($operands:tt)*) => {
+        function!(
+            $function,
+            $next,
+            $body,
+            [concat!(".hidden ", $own), concat!(".globl ", $own), concat!($own, ":"), $($line,)*],
+            [$($entry),*],
+            grew = sym fast::grew,
+            countdown = const offsets::COUNTDOWN,
+            bytes = const Thread::called_at($function as usize) + offset_of!(Called, bytes),
+            live_max = const LIVE_MAX,
+            $($operands)*
+        )
+    };
+}
+
+/// All of a function that only allocates; `$before` computes what is asked for, in `$size`.
+macro_rules! counted {
+    ($own:literal, [$($before:literal),*], $size:literal, [$($entry:literal),*], $body:ident, $next:path, $function:path) => {
+        allocation!(
+            $own,
+            $function,
+            $next,
+            $body,
+            [
+                $($before,)*
+                begin!(),
+                "2:",
+                unless_due!($size),
+                count!($size),
+                "jmp qword ptr [rip + {next}]",
+                otherwise!(),
+                "test al, {chunks}",
+                "je 4f",
+                "and rax, {address}",
+                unless_due!($size),
+                allocate_chunk!($size),
+                "4:",
+                "and rax, {address}",
+                "jmp 2b",
+            ],
+            [$($entry),*],
         )
     };
 }
@@ -281,73 +293,55 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         // SAFETY: called as the host calls the function.
         unsafe { family::realloc::<Preload>(address, size, Entry { sp, fp }) }
     }
-    naked_asm!(
-        ".cfi_startproc",
-        ".hidden profrec_own_realloc",
-        ".globl profrec_own_realloc",
-        "profrec_own_realloc:",
-        begin!(),
-        unless_followed!(),
-        "12:",
-        unless_due!("rsi"),
-        count!("rsi"),
-        "jmp qword ptr [rip + {next}]",
-        otherwise!(),
-        unless_recorded!(),
-        "test al, {chunks}",
-        "je 4f",
-        // Live bytes are accounted for: those of the block before, which may be none, are taken off once there is another. (A size of zero gives the block back.)
-        "and rax, {address}",
-        "test rsi, rsi",
-        "je 3f",
-        "xor edx, edx",
-        "test rdi, rdi",
-        "je 2f",
-        chunk_bytes!("rdi", "3f"),
-        "mov rdx, rcx",
-        "2:",
-        unless_due!("rsi"),
-        count!("rsi"),
-        "sub rsp, 24",
-        ".cfi_adjust_cfa_offset 24",
-        "mov qword ptr [rsp], rax",
-        "mov qword ptr [rsp + 8], rdx",
-        "call qword ptr [rip + {next}]",
-        "mov rdx, qword ptr [rsp]",
-        "mov rcx, qword ptr [rsp + 8]",
-        "add rsp, 24",
-        ".cfi_adjust_cfa_offset -24",
-        "test rax, rax",
-        "je 5f",
-        "add qword ptr [rdx + {live_below_max}], rcx",
-        grown!(),
-        "4:",
-        "and rax, {address}",
-        "jmp 12b",
-        whole!(),
-        "mov rdx, rsp",
-        "mov rcx, rbp",
-        "jmp {body}",
-        ".cfi_endproc",
-        aligned!(),
-        body = sym body,
-        idle = sym next::IDLE,
-        next = sym next::REALLOC,
-        grew = sym fast::grew,
-        no_state = const offsets::NO_STATE,
-        armed = const offsets::ARMED,
-        sign = const Armed::SIGN,
-        address = const ADDRESS,
-        countdown = const offsets::COUNTDOWN,
+    allocation!(
+        "profrec_own_realloc",
+        Function::Realloc,
+        next::REALLOC,
+        body,
+        [
+            begin!(),
+            unless_followed!(),
+            "12:",
+            unless_due!("rsi"),
+            count!("rsi"),
+            "jmp qword ptr [rip + {next}]",
+            otherwise!(),
+            unless_recorded!(),
+            "test al, {chunks}",
+            "je 4f",
+            // Live bytes are accounted for: those of the block before, which may be none, are taken off once there is another. (A size of zero gives the block back.)
+            "and rax, {address}",
+            "test rsi, rsi",
+            "je 3f",
+            "xor edx, edx",
+            "test rdi, rdi",
+            "je 2f",
+            chunk_bytes!("rdi", "3f"),
+            "mov rdx, rcx",
+            "2:",
+            unless_due!("rsi"),
+            count!("rsi"),
+            "sub rsp, 24",
+            ".cfi_adjust_cfa_offset 24",
+            "mov qword ptr [rsp], rax",
+            "mov qword ptr [rsp + 8], rdx",
+            "call qword ptr [rip + {next}]",
+            "mov rdx, qword ptr [rsp]",
+            "mov rcx, qword ptr [rsp + 8]",
+            "add rsp, 24",
+            ".cfi_adjust_cfa_offset -24",
+            "test rax, rax",
+            "je 5f",
+            "add qword ptr [rdx + {live_below_max}], rcx",
+            grown!(),
+            "4:",
+            "and rax, {address}",
+            "jmp 12b",
+        ],
+        ["mov rdx, rsp", "mov rcx, rbp"],
         last_address = const offsets::LAST_ADDRESS,
         counts = sym fast::COUNTS,
         last = const fast::LAST,
-        chunks = const fast::CHUNKS,
-        calls = const called(Function::Realloc) + CALLS,
-        bytes = const called(Function::Realloc) + BYTES,
-        live_below_max = const LIVE_BELOW_MAX,
-        live_max = const LIVE_MAX,
-        grain = const GRAIN,
     )
 }
 
@@ -362,54 +356,44 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         // SAFETY: called as the host calls the function.
         unsafe { family::free::<Preload>(address) };
     }
-    naked_asm!(
-        ".cfi_startproc",
-        begin!(),
-        unless_followed!(),
-        "5:",
-        "add qword ptr [rax + {calls}], 1",
-        "jmp qword ptr [rip + {next}]",
-        otherwise!(),
-        unless_recorded!(),
-        "test al, {chunks}",
-        "je 4f",
-        // Live bytes are accounted for.
-        "test rdi, rdi",
-        "je 3f",
-        "and rax, {address}",
-        chunk_bytes!("rdi", "3f"),
-        // As `capture::live::shrink`.
-        "add qword ptr [rax + {live_below_max}], rcx",
-        "cmp qword ptr [rax + {live_below_max}], {grain}",
-        "jl 5b",
-        "add qword ptr [rax + {calls}], 1",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "call {shrank}",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "jmp qword ptr [rip + {next}]",
-        "4:",
-        "and rax, {address}",
-        "jmp 5b",
-        whole!(),
-        "jmp {body}",
-        ".cfi_endproc",
-        aligned!(),
-        body = sym body,
-        idle = sym next::IDLE,
-        next = sym next::FREE,
-        no_state = const offsets::NO_STATE,
-        armed = const offsets::ARMED,
-        sign = const Armed::SIGN,
-        address = const ADDRESS,
+    function!(
+        Function::Free,
+        next::FREE,
+        body,
+        [
+            begin!(),
+            unless_followed!(),
+            "5:",
+            "add qword ptr [rax + {calls}], 1",
+            "jmp qword ptr [rip + {next}]",
+            otherwise!(),
+            unless_recorded!(),
+            "test al, {chunks}",
+            "je 4f",
+            // Live bytes are accounted for.
+            "test rdi, rdi",
+            "je 3f",
+            "and rax, {address}",
+            chunk_bytes!("rdi", "3f"),
+            // As `capture::live::shrink`.
+            "add qword ptr [rax + {live_below_max}], rcx",
+            "cmp qword ptr [rax + {live_below_max}], {grain}",
+            "jl 5b",
+            "add qword ptr [rax + {calls}], 1",
+            "push rdi",
+            ".cfi_adjust_cfa_offset 8",
+            "call {shrank}",
+            "pop rdi",
+            ".cfi_adjust_cfa_offset -8",
+            "jmp qword ptr [rip + {next}]",
+            "4:",
+            "and rax, {address}",
+            "jmp 5b",
+        ],
+        [],
         last_address = const offsets::LAST_ADDRESS,
         counts = sym fast::COUNTS,
         shrank = sym fast::shrank,
         last = const fast::LAST,
-        chunks = const fast::CHUNKS,
-        calls = const called(Function::Free) + CALLS,
-        live_below_max = const LIVE_BELOW_MAX,
-        grain = const GRAIN,
     )
 }

@@ -17,9 +17,10 @@ use layout::Thread;
 pub struct Armed(AtomicU64);
 
 const NO: u64 = 0;
-const ARMING: u64 = 1;
 
 impl Armed {
+    /// What the word of a thread is that is about to be armed. As a signed number, only one with nothing else to do has a larger.
+    pub const ARMING: u64 = 1;
     /// The three bits.
     pub const BITS: u64 = 7;
     /// Number of the bit that is set with any of them.
@@ -28,20 +29,20 @@ impl Armed {
     /// Whether it is armed.
     #[inline(always)]
     pub fn is_armed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > ARMING
+        self.0.load(Ordering::Relaxed) > Self::ARMING
     }
 
     /// Arms the calling thread, whose record this is, with the three bits that `look` returns, if it returns any: what they are for it looks up afresh. What the thread's calls are to
     /// find then has to be stored by `look`.
     pub fn arm(&self, record: &Thread, look: impl FnOnce() -> Option<u64>) {
-        self.0.store(ARMING, Ordering::Relaxed);
+        self.0.store(Self::ARMING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let armed = look().map_or(NO, |bits| {
             let bits = bits & Self::BITS;
             record as *const Thread as u64 | bits | u64::from(bits != 0) << Self::SIGN
         });
         // A signal handler that allocates in between can have armed, too: then this changes nothing.
-        let _ = self.0.compare_exchange(ARMING, armed, Ordering::Release, Ordering::Relaxed);
+        let _ = self.0.compare_exchange(Self::ARMING, armed, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Its next call goes the whole way.
@@ -78,7 +79,7 @@ mod tests {
                 while !ends.load(Ordering::Relaxed) {
                     let at_least = disarmed.load(Ordering::SeqCst);
                     let word = armed.0.load(Ordering::SeqCst);
-                    if word > ARMING {
+                    if word > Armed::ARMING {
                         // Eight values are told apart, and the other thread is no more than four ahead.
                         let is_older = (word & Armed::BITS).wrapping_sub(at_least) & Armed::BITS > 4;
                         older.fetch_add(is_older.into(), Ordering::Relaxed);
