@@ -26,28 +26,28 @@ pub(crate) enum Counted {
     IsDue,
 }
 
-/// `rcx` gets the thread's state; goes to `slow` if there is none.
+/// `state` gets the thread's state; goes to `slow` if there is none.
 macro_rules! begin {
     () => {
         concat!(
-            "mov rcx, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
-            "mov rcx, qword ptr fs:[rcx]\n",
-            "cmp rcx, {no_state}\n",
+            "mov {state}, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
+            "mov {state}, qword ptr fs:[{state}]\n",
+            "cmp {state}, {no_state}\n",
             "jbe {slow}",
         )
     };
 }
 
-/// `rdx` gets the thread's record; goes to `$not` unless the thread is armed for that.
+/// `record` gets the thread's record; goes to `otherwise` unless the thread is armed.
 macro_rules! armed {
-    ($which:literal, $not:literal) => {
-        concat!("mov rdx, qword ptr [rcx + {", $which, "}]\n", "cmp rdx, {arming}\n", "jle ", $not)
+    () => {
+        "mov {record}, qword ptr [{state} + {armed}]\ncmp {record}, {arming}\njle {otherwise}"
     };
 }
 
 macro_rules! count {
     () => {
-        concat!("add qword ptr [rdx + {calls}], 1\n", "add qword ptr [rdx + {bytes}], {size}")
+        "add qword ptr [{record} + {calls}], 1\nadd qword ptr [{record} + {bytes}], {size}"
     };
 }
 
@@ -55,86 +55,91 @@ macro_rules! count {
 macro_rules! grow {
     () => {
         concat!(
-            "sub qword ptr [rdx + {below_max}], {size}\n",
+            "sub qword ptr [{record} + {below_max}], {size}\n",
             "jns 8f\n",
-            "mov rcx, qword ptr [rdx + {below_max}]\n",
-            "sub qword ptr [rdx + {below_max}], rcx\n",
-            "sub qword ptr [rdx + {max}], rcx\n",
-            "cmp qword ptr [rdx + {max}], {grain}\n",
-            "jge {grew}",
+            "mov {state}, qword ptr [{record} + {below_max}]\n",
+            "sub qword ptr [{record} + {below_max}], {state}\n",
+            "sub qword ptr [{record} + {max}], {state}\n",
+            "cmp qword ptr [{record} + {max}], {grain}\n",
+            "jge {grew}\n",
+            "8:",
         )
     };
 }
 
-/// The instructions, with what all of them need; `$not` is returned where there is more to do.
+/// As `capture::live::shrink`.
+macro_rules! shrink {
+    () => {
+        concat!(
+            "add qword ptr [{record} + {below_max}], {size}\n",
+            "cmp qword ptr [{record} + {below_max}], {grain}\n",
+            "jge {shrank}",
+        )
+    };
+}
+
+/// The instructions, with what all of them need, for calls that `$which` arms a thread for. What another is to do is there once more, out of the way: registers do not come along.
 macro_rules! instructions {
-    ($function:expr, $size:ident, $not:expr, [$($line:expr,)*], $($operands:tt)*) => {
+    ($function:expr, $size:ident, $which:ident, slow: $slow:expr, otherwise: $otherwise:expr, [$($line:expr,)*], $($operands:tt)*) => {
         // SAFETY: an armed thread has a record, and writes its own counters.
         unsafe {
             asm!(
                 begin!(),
                 $($line,)*
-                "8:",
-                slow = label { return $not },
+                slow = label { return $slow },
+                otherwise = label { return $otherwise },
+                state = out(reg) _,
+                record = out(reg) _,
                 size = in(reg) $size,
                 no_state = const offsets::NO_STATE,
+                armed = const offsets::$which,
                 arming = const Armed::ARMING,
                 calls = const Thread::called_at($function as usize) + offset_of!(Called, calls),
                 bytes = const Thread::called_at($function as usize) + offset_of!(Called, bytes),
                 below_max = const offset_of!(Thread, live_bytes_below_max),
                 grain = const GRAIN,
                 $($operands)*
-                out("rcx") _,
-                out("rdx") _,
                 options(nostack),
             )
         }
     };
 }
 
-/// The same for a block at `$address`, whether or not something is recorded. `$live` changes what is live, and goes to 8 or further down; `$recorded` goes on only if the call need not be recorded.
-macro_rules! in_either_case {
-    ($function:expr, $size:ident, $address:ident, [$($before:expr,)*], [$($live:expr,)*], [$($recorded:expr,)*], $($operands:tt)*) => {
-        instructions!(
-            $function,
-            $size,
-            Counted::NotYet,
-            [
-                $($before,)*
-                armed!("counting", "4f"),
-                "5:",
-                count!(),
-                $($live,)*
-                "jmp 8f",
-                "4:",
-                armed!("recording", "{slow}"),
-                $($recorded,)*
-                "jmp 5b",
-            ],
-            address = in(reg) $address,
-            counting = const offsets::COUNTING,
-            recording = const offsets::RECORDING,
-            left = out(reg) _,
-            $($operands)*
-        )
-    };
-}
-
 /// Counts a call of `FUNCTION` that obtained `size` bytes at `address`.
 #[inline(always)]
 pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> Counted {
-    in_either_case!(
+    instructions!(
         FUNCTION,
         size,
-        address,
-        ["test {address}, {address}", "je {slow}",],
-        [grow!(),],
+        COUNTING,
+        slow: Counted::NotYet,
+        otherwise: allocated_between_samples::<FUNCTION>(size),
+        ["test {address}, {address}", "je {slow}", armed!(), count!(), grow!(),],
+        address = in(reg) address,
+        grew = label { fast::grew() },
+        max = const offset_of!(Thread, live_bytes_max),
+    );
+    Counted::Wholly
+}
+
+#[inline(always)]
+fn allocated_between_samples<const FUNCTION: u8>(size: usize) -> Counted {
+    instructions!(
+        FUNCTION,
+        size,
+        RECORDING,
+        slow: Counted::NotYet,
+        otherwise: Counted::NotYet,
         [
-            "mov {left}, qword ptr [rcx + {countdown}]",
+            armed!(),
+            "mov {left}, qword ptr [{state} + {countdown}]",
             "sub {left}, {size}",
             "jbe {due}",
-            "mov qword ptr [rcx + {countdown}], {left}",
+            "mov qword ptr [{state} + {countdown}], {left}",
+            count!(),
+            grow!(),
         ],
+        left = out(reg) _,
         due = label { return Counted::IsDue },
         grew = label { fast::grew() },
         countdown = const offsets::COUNTDOWN,
@@ -149,10 +154,11 @@ pub(crate) fn allocated_due<const FUNCTION: u8>(size: usize) -> bool {
     instructions!(
         FUNCTION,
         size,
-        false,
-        [armed!("recording", "{slow}"), count!(), grow!(),],
+        RECORDING,
+        slow: false,
+        otherwise: false,
+        [armed!(), count!(), grow!(),],
         grew = label { fast::grew() },
-        recording = const offsets::RECORDING,
         max = const offset_of!(Thread, live_bytes_max),
     );
     true
@@ -164,20 +170,21 @@ pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
     instructions!(
         Function::RustRealloc,
         size,
-        false,
+        COUNTING,
+        slow: false,
+        otherwise: false,
         [
             "test {address}, {address}",
             "je {slow}",
-            armed!("counting", "{slow}"),
+            armed!(),
             count!(),
             // As `capture::live::shrink`; far enough below their most, bytes are brought in when the next block is given back.
-            "add qword ptr [rdx + {below_max}], {old}",
+            "add qword ptr [{record} + {below_max}], {old}",
             grow!(),
         ],
         address = in(reg) address,
         old = in(reg) old,
         grew = label { fast::grew() },
-        counting = const offsets::COUNTING,
         max = const offset_of!(Thread, live_bytes_max),
     );
     true
@@ -186,32 +193,47 @@ pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
 /// Counts a call of `dealloc` that gives back the `size` bytes at `address`. Not yet, if its allocation was recorded perhaps.
 #[inline(always)]
 pub(crate) fn freed(address: *mut u8, size: usize) -> Counted {
-    in_either_case!(
+    instructions!(
         Function::RustDealloc,
         size,
-        address,
-        [],
-        // As `capture::live::shrink`.
+        COUNTING,
+        slow: Counted::NotYet,
+        otherwise: freed_between_samples(address, size),
+        [armed!(), count!(), shrink!(),],
+        shrank = label { return Counted::AndShrank },
+    );
+    Counted::Wholly
+}
+
+#[inline(always)]
+fn freed_between_samples(address: *mut u8, size: usize) -> Counted {
+    instructions!(
+        Function::RustDealloc,
+        size,
+        RECORDING,
+        slow: Counted::NotYet,
+        otherwise: Counted::NotYet,
         [
-            "add qword ptr [rdx + {below_max}], {size}",
-            "cmp qword ptr [rdx + {below_max}], {grain}",
-            "jge {shrank}",
-        ],
-        // As `live::may_contain`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
-        [
-            "cmp {address}, qword ptr [rcx + {last_address}]",
+            armed!(),
+            // As `live::may_contain`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
+            "cmp {address}, qword ptr [{state} + {last_address}]",
             "je {slow}",
-            "mov rcx, {address}",
-            "shr rcx, 12",
-            "xor rcx, {address}",
-            "shr rcx, 4",
-            "movzx ecx, cx",
-            "mov {left}, qword ptr [rip + {counts}@GOTPCREL]",
-            "cmp byte ptr [{left} + rcx], 0",
+            "imul {place}, {address}, {factor}",
+            "shr {place}, {shift}",
+            "movzx {place:e}, {place:x}",
+            "mov {state}, qword ptr [rip + {counts}@GOTPCREL]",
+            "movzx {place:e}, byte ptr [{state} + {place}]",
+            "test {place:e}, {place:e}",
             "jne {slow}",
+            count!(),
+            shrink!(),
         ],
+        address = in(reg) address,
+        place = out(reg) _,
         shrank = label { return Counted::AndShrank },
         last_address = const offsets::LAST_ADDRESS,
+        factor = const fast::PLACE,
+        shift = const fast::PLACE_SHIFT,
         counts = sym live::COUNTS,
     );
     Counted::Wholly

@@ -19,7 +19,7 @@
 #![allow(unsafe_code)]
 
 use crate::{family, record};
-use capture::images::{Image, Images, Slot};
+use capture::images::{Image, Images, Names, Slot};
 use capture::probed::Probed;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -101,20 +101,34 @@ fn definition(images: &Images, name: &CStr, find: fn(&CStr) -> u64) -> Option<u6
     (images.of(at)?.defines(name.to_bytes()) == Some(at)).then_some(at)
 }
 
+/// The objects that define a `malloc`, but for this library: few programs have two.
+struct Allocators<'a>([Option<Image<'a>>; 8]);
+
+impl<'a> Allocators<'a> {
+    fn among(images: &'a Images, own_malloc: u64) -> Self {
+        let mut found = [None; 8];
+        let all = images.each().filter(|i| !i.contains(own_malloc) && i.defines(b"malloc").is_some());
+        found.iter_mut().zip(all).for_each(|(place, image)| *place = Some(image));
+        Self(found)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Image<'a>> {
+        self.0.iter().flatten()
+    }
+}
+
 /// The function that a door of the malloc family or of the operators has to stand in front of, if it has to.
-fn host_function(images: &Images, door: &Door, own_malloc: u64) -> Option<u64> {
-    let is_own = |image: &Image<'_>| image.contains(own_malloc);
+fn host_function(images: &Images, allocators: &Allocators<'_>, door: &Door, own_malloc: u64) -> Option<u64> {
     match door.kind {
         // Whoever the host asks first. If that is this library, what it exports is enough.
-        Kind::Family => definition(images, door.name, default).filter(|at| !images.of(*at).is_some_and(|i| is_own(&i))),
+        Kind::Family => definition(images, door.name, default)
+            .filter(|at| !images.of(*at).is_some_and(|image| image.contains(own_malloc))),
         // One that an allocator brings along: those of the C++ library call `malloc`. It is searched for only if there is one, since the host would find the error of
         // a search in vain.
         Kind::Operator => {
-            let is_allocator = |image: &Image<'_>| !is_own(image) && image.defines(b"malloc").is_some();
-            let mut theirs = images.each().filter(is_allocator).filter(|i| i.defines(door.name.to_bytes()).is_some());
-            theirs.next()?;
+            allocators.each().find(|image| image.defines(door.name.to_bytes()).is_some())?;
             let at = definition(images, door.name, default).or_else(|| definition(images, door.name, next))?;
-            images.of(at).filter(is_allocator).map(|_| at)
+            allocators.each().any(|image| image.contains(at)).then_some(at)
         }
         Kind::Linker => None,
     }
@@ -157,9 +171,9 @@ pub fn open(doors: &'static [Door], own_malloc: u64) {
     }
     let Some(images) = Images::read() else { return };
     let (mut any, mut own, mut foreign, mut arrays) = (false, false, false, false);
-    let tells_sizes = next(c"malloc_usable_size");
+    let (allocators, tells_sizes) = (Allocators::among(&images, own_malloc), next(c"malloc_usable_size"));
     for door in doors {
-        let Some(real) = host_function(&images, door, own_malloc) else { continue };
+        let Some(real) = host_function(&images, &allocators, door, own_malloc) else { continue };
         door.real.store(real as *mut c_void, Ordering::Relaxed);
         any = true;
         foreign |= !images.of(real).is_some_and(|image| image.contains(tells_sizes));
@@ -330,27 +344,30 @@ fn done(image: &Image<'_>) {
 fn point_slots_of(image: &Image<'_>) {
     let deep = DEEP.load(Ordering::Relaxed);
     let may_be_unbound = !deep && image.is_listed_after(LIST.load(Ordering::Relaxed));
-    image.slots(|slot| {
-        if let Some(door) = door_of(image, slot, may_be_unbound) {
+    image.slots(|slot, names| {
+        if let Some(door) = door_of(image, slot, names, may_be_unbound) {
             // SAFETY: the object is settled, `CLOSING` was zero after `LOOKING` was set, and the front calls what stood there or would come to stand there.
             unsafe { slot.replace(door.front as usize as u64) };
         }
     });
 }
 
-fn door_of(image: &Image<'_>, slot: &Slot<'_>, may_be_unbound: bool) -> Option<&'static Door> {
-    let is_unbound = may_be_unbound && slot.is_unbound();
+fn door_of(image: &Image<'_>, slot: &Slot<'_>, names: &mut Names, may_be_unbound: bool) -> Option<&'static Door> {
     let open = |door: &&Door| {
         let real = door.real.load(Ordering::Relaxed) as u64;
         real != 0 && !image.contains(real)
     };
-    let holds = |door: &&Door| slot.value == door.real.load(Ordering::Relaxed) as u64;
-    let named = |door: &&Door| slot.is_named(door.name.to_bytes());
-    let mut held = doors().iter().filter(open).filter(holds);
-    if let Some(first) = held.next() {
+    let mut held = doors().iter().filter(open).filter(|d| slot.value == d.real.load(Ordering::Relaxed) as u64);
+    let held_by = held.next();
+    if held_by.is_none() && !(may_be_unbound && slot.is_unbound()) {
+        return None;
+    }
+    let name = slot.name(names);
+    let named = |door: &&Door| name == Some(door.name.to_bytes());
+    if let Some(first) = held_by {
         // One function can have several names: tcmalloc's `free` is an `operator delete` too.
         return Some(held.chain([first]).find(named).unwrap_or(first));
     }
-    let mut unbound = doors().iter().filter(|_| is_unbound).filter(open).filter(named);
+    let mut unbound = doors().iter().filter(open).filter(named);
     unbound.find(|door| !image.is_symbolic() || image.defines(door.name.to_bytes()).is_none())
 }

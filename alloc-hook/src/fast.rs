@@ -33,7 +33,7 @@ static RECORDING: AtomicU64 = AtomicU64::new(NONE);
 /// Numbers given out.
 static NEWEST: AtomicU64 = AtomicU64::new(NONE);
 
-pub use crate::live::COUNTS;
+pub use crate::live::{COUNTS, PLACE, PLACE_SHIFT};
 
 /// A countdown that no program comes to the end of.
 const NEVER: u64 = 1 << 62;

@@ -138,12 +138,17 @@ impl Place {
     }
 }
 
-/// Shard of an address, and its cell of the filter: one number, of bits in which neighbouring blocks differ and of those further up, so that it takes a few instructions wherever it is computed.
+/// An address times this has, from [`PLACE_SHIFT`] on, the sum of the bits that tell neighbouring blocks apart and of those 4 KiB further up.
+pub const PLACE: u64 = 1 << 12 | 1;
+/// See [`PLACE`]: 12, and the bits that are zero in all blocks' addresses.
+pub const PLACE_SHIFT: u32 = 12 + 4;
+
+/// Shard of an address, and its cell of the filter: one number, so that it takes a few instructions wherever it is computed.
 ///
 /// 16 KiB lie in one shard, the next in another, and so do the same places of glibc's arenas, which are 64 MiB apart: threads that do the same would wait for each other.
 #[inline(always)]
 fn place(address: u64) -> (usize, usize) {
-    let number = ((address >> 12 ^ address) >> 4) as usize % (SHARDS * CELLS);
+    let number = (address.wrapping_mul(PLACE) >> PLACE_SHIFT) as usize % (SHARDS * CELLS);
     (number / CELLS, number % CELLS)
 }
 

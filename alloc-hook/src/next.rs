@@ -21,6 +21,9 @@ static RESOLVER: AtomicU32 = AtomicU32::new(0);
 /// 1: nothing is recorded in this process, and nothing will be; `malloc`, `calloc`, `realloc` and `free` may go straight to the next allocator's.
 pub static IDLE: AtomicU8 = AtomicU8::new(0);
 
+/// Where `malloc_usable_size` may leave for: the next one, once it is known that no block is one of ours. Programs that count what they use ask it for every block.
+pub static SIZES: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
 macro_rules! functions {
     ($($name:ident / $slot:ident / $symbol:literal: fn($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         $(
@@ -98,7 +101,11 @@ pub(crate) fn resolve(then: fn()) -> bool {
         STATE.store(KNOWN, Ordering::Release);
         let known = [&MALLOC, &CALLOC, &REALLOC, &FREE].iter().all(|next| !next.load(Ordering::Relaxed).is_null());
         // A block that was made here must be recognised when it is given back.
-        let idle = known && region::header().is_none() && bootstrap::is_unused();
+        let all_are_theirs = bootstrap::is_unused();
+        if all_are_theirs {
+            SIZES.store(USABLE_SIZE.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let idle = known && region::header().is_none() && all_are_theirs;
         IDLE.store(u8::from(idle), Ordering::Release);
         fast::rearrange();
         return true;

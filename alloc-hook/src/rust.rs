@@ -66,13 +66,13 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        let counted = counted::freed(address, layout.size());
-        if counted == Counted::Wholly {
-            // SAFETY: passed on as it came.
-            unsafe { self.0.dealloc(address, layout) };
-        } else {
-            // SAFETY: as above.
-            unsafe { dealloc_whole(&self.0, address, layout, counted == Counted::AndShrank) };
+        // SAFETY: passed on as it came.
+        match counted::freed(address, layout.size()) {
+            Counted::Wholly => unsafe { self.0.dealloc(address, layout) },
+            Counted::AndShrank => unsafe { dealloc_shrunk(address, layout.size(), layout.align(), &self.0) },
+            Counted::NotYet | Counted::IsDue => unsafe {
+                dealloc_whole(address, layout.size(), layout.align(), &self.0)
+            },
         }
     }
 }
@@ -117,16 +117,20 @@ fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, pc: u64, sp: 
     allocated(Function::RustRealloc, address, size, || Caller { pc, sp, fp });
 }
 
-/// All of it, so that nothing need be kept where it is called.
+// What is seldom done with a block that is given back: all of it, so that nothing need be kept where it is called, and in the order in which the arguments came.
+
 #[inline(never)]
-unsafe fn dealloc_whole<A: GlobalAlloc>(allocator: &A, address: *mut u8, layout: Layout, shrank: bool) {
-    if shrank {
-        fast::shrank();
-    } else {
-        freed(Function::RustDealloc, address, layout.size());
-    }
-    // SAFETY: as the caller promises.
-    unsafe { allocator.dealloc(address, layout) };
+unsafe fn dealloc_shrunk<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
+    fast::shrank();
+    // SAFETY: as the caller promises; these are a layout's.
+    unsafe { allocator.dealloc(address, Layout::from_size_align_unchecked(size, align)) };
+}
+
+#[inline(never)]
+unsafe fn dealloc_whole<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
+    freed(Function::RustDealloc, address, size);
+    // SAFETY: as above.
+    unsafe { allocator.dealloc(address, Layout::from_size_align_unchecked(size, align)) };
 }
 
 /// The C library's allocator, as `std::alloc::System` uses it; this crate has no std.

@@ -13,6 +13,8 @@ use crate::mapping::Mapping;
 use crate::maps;
 use crate::probed::{Copied, Probed};
 use crate::syscall::{mm, protect};
+use core::marker::PhantomData;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use unwind::cfi::Source as _;
 
@@ -20,9 +22,13 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
+pub use symbols::Names;
+
 const PAGE: u64 = 4096;
 /// Most mappings that are looked at.
 const MOST: usize = 16384;
+/// Most objects.
+const MOST_OBJECTS: usize = 4096;
 /// Bytes of an entry of a relocation table.
 const RELOCATION: u64 = 24;
 
@@ -42,55 +48,79 @@ const EXECUTABLE: u64 = 2;
 /// Begins with the file's first byte.
 const FIRST: u64 = 4;
 
-/// The mappings of the process, at one moment.
+/// The mappings of the process and the objects among them, at one moment.
 #[derive(Debug)]
 pub struct Images {
-    areas: Mapping,
-    count: usize,
+    areas: List<Area>,
+    objects: List<Object>,
 }
 
-impl Images {
-    /// Reads the list. `None` if the kernel refuses.
-    pub fn read() -> Option<Self> {
-        let mut images = Self { areas: Mapping::new(MOST * size_of::<Area>())?, count: 0 };
-        let whole = maps::each(|line| {
-            let flags = [(line.writable, WRITABLE), (line.executable, EXECUTABLE), (line.offset == 0, FIRST)];
-            let flags = flags.iter().filter(|(is, _)| *is).fold(0, |all, (_, flag)| all | flag);
-            images.push(Area { start: line.start, end: line.end, inode: line.inode, flags });
-            true
-        });
-        whole.then_some(images)
+/// Values in a mapping of their own, up to a number.
+#[derive(Debug)]
+struct List<T: Copy> {
+    memory: Mapping,
+    most: usize,
+    count: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Copy> List<T> {
+    fn new(most: usize) -> Option<Self> {
+        Some(Self { memory: Mapping::new(most * size_of::<T>())?, most, count: 0, of: PhantomData })
     }
 
-    fn push(&mut self, area: Area) {
-        if self.count < MOST {
+    fn push(&mut self, value: T) {
+        if self.count < self.most {
             // SAFETY: below the number that the mapping has room for, and aligned.
-            unsafe { self.areas.address().cast::<Area>().add(self.count).write(area) };
+            unsafe { self.memory.address().cast::<T>().add(self.count).write(value) };
             self.count += 1;
         }
     }
 
-    fn areas(&self) -> &[Area] {
-        // SAFETY: so many were written, and nobody writes any more.
-        unsafe { core::slice::from_raw_parts(self.areas.address().cast::<Area>(), self.count) }
+    fn all(&self) -> &[T] {
+        // SAFETY: so many were written.
+        unsafe { core::slice::from_raw_parts(self.memory.address().cast::<T>(), self.count) }
+    }
+}
+
+impl Images {
+    /// Reads mappings and headers. `None` if the kernel refuses.
+    pub fn read() -> Option<Self> {
+        let mut areas = List::new(MOST)?;
+        let whole = maps::each(|line| {
+            let flags = [(line.writable, WRITABLE), (line.executable, EXECUTABLE), (line.offset == 0, FIRST)];
+            let flags = flags.iter().filter(|(is, _)| *is).fold(0, |all, (_, flag)| all | flag);
+            areas.push(Area { start: line.start, end: line.end, inode: line.inode, flags });
+            true
+        });
+        let mut objects = List::new(MOST_OBJECTS)?;
+        let first = |area: &&Area| area.flags & FIRST != 0 && area.inode != 0;
+        areas
+            .all()
+            .iter()
+            .filter(first)
+            .filter_map(|area| Object::read(areas.all(), area))
+            .for_each(|o| objects.push(o));
+        whole.then_some(Self { areas, objects })
     }
 
     fn area(&self, address: u64) -> Option<&Area> {
-        let at = self.areas().partition_point(|area| area.end <= address);
-        self.areas().get(at).filter(|area| area.start <= address)
+        let areas = self.areas.all();
+        areas.get(areas.partition_point(|area| area.end <= address)).filter(|area| area.start <= address)
+    }
+
+    fn image<'a>(&'a self, object: &'a Object) -> Image<'a> {
+        Image { all: self, object }
     }
 
     /// Every object that is mapped to be run.
     pub fn each(&self) -> impl Iterator<Item = Image<'_>> {
-        let first = |area: &&Area| area.flags & FIRST != 0 && area.inode != 0;
-        self.areas().iter().filter(first).filter_map(|area| Image::new(self, area))
+        self.objects.all().iter().map(|object| self.image(object))
     }
 
     /// The object whose first byte is at an address.
     pub fn at(&self, base: u64) -> Option<Image<'_>> {
-        self.area(base)
-            .filter(|area| area.start == base && area.flags & FIRST != 0)
-            .and_then(|area| Image::new(self, area))
+        self.each().find(|image| image.base == base)
     }
 
     /// The object that an address lies in.
@@ -103,6 +133,19 @@ impl Images {
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     all: &'a Images,
+    object: &'a Object,
+}
+
+impl Deref for Image<'_> {
+    type Target = Object;
+    fn deref(&self) -> &Object {
+        self.object
+    }
+}
+
+/// What an object's headers say.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
     base: u64,
     end: u64,
     /// Address in the process minus address in the file.
@@ -141,8 +184,8 @@ fn u64_of(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-impl<'a> Image<'a> {
-    fn new(all: &'a Images, first: &Area) -> Option<Self> {
+impl Object {
+    fn read(areas: &[Area], first: &Area) -> Option<Self> {
         const PF_W: u32 = 2;
         const PT_LOAD: u32 = 1;
         const PT_DYNAMIC: u32 = 2;
@@ -171,8 +214,7 @@ impl<'a> Image<'a> {
         }
         let (bias, (dynamic, length)) = (bias?, dynamic?);
         let end = bias.wrapping_add(end);
-        let mut image = Self {
-            all,
+        let mut object = Self {
             base,
             end,
             bias,
@@ -191,12 +233,13 @@ impl<'a> Image<'a> {
         };
         // A file that is mapped as data looks like an object too, but none of it may be run.
         let is_run =
-            |area: &Area| area.flags & EXECUTABLE != 0 && area.inode == first.inode && image.contains(area.start);
-        if end <= base || !all.areas().iter().any(is_run) {
+            |area: &Area| area.flags & EXECUTABLE != 0 && area.inode == first.inode && object.contains(area.start);
+        let from = areas.partition_point(|area| area.start < base);
+        if end <= base || !areas.iter().skip(from).take_while(|area| area.start < end).any(is_run) {
             return None;
         }
-        image.read_dynamic(&mut memory, bias.wrapping_add(dynamic), length.min(1 << 16))?;
-        Some(image)
+        object.read_dynamic(&mut memory, bias.wrapping_add(dynamic), length.min(1 << 16))?;
+        Some(object)
     }
 
     fn read_dynamic(&mut self, memory: &mut Copied, section: u64, bytes: u64) -> Option<()> {
@@ -245,7 +288,9 @@ impl<'a> Image<'a> {
     pub fn contains(&self, address: u64) -> bool {
         (self.base..self.end).contains(&address)
     }
+}
 
+impl Image<'_> {
     /// Whether the dynamic linker has done with the object: its data is there (before, a mapping of the whole file is in its place), and what is made read-only in the end is so.
     pub fn is_settled(&self) -> bool {
         let (start, end) = self.relro;
@@ -272,11 +317,11 @@ impl<'a> Image<'a> {
         false
     }
 
-    /// Calls `visit` for every slot that holds the address of a function.
-    pub fn slots(&self, mut visit: impl FnMut(&Slot<'_>)) {
+    /// Calls `visit` for every slot that holds the address of a function; names are read with what it gets besides.
+    pub fn slots(&self, mut visit: impl FnMut(&Slot<'_>, &mut Names)) {
         const GLOB_DAT: u32 = 6;
         const JUMP_SLOT: u32 = 7;
-        let (mut memory, mut values) = (Probed::new(), Probed::new());
+        let (mut memory, mut values, mut names) = (Probed::new(), Probed::new(), Names::default());
         for (table, bytes) in self.tables {
             for at in (table..table.saturating_add(bytes)).step_by(RELOCATION as usize) {
                 let Some(entry) = memory.read::<24>(at) else { break };
@@ -290,7 +335,7 @@ impl<'a> Image<'a> {
                     continue;
                 }
                 if let Some(value) = values.read(address).map(u64::from_le_bytes) {
-                    visit(&Slot { image: self, address, symbol, is_jump: kind == JUMP_SLOT, value });
+                    visit(&Slot { image: self, address, symbol, is_jump: kind == JUMP_SLOT, value }, &mut names);
                 }
             }
         }
@@ -305,9 +350,9 @@ impl Slot<'_> {
             && self.image.all.area(self.value).is_some_and(|area| area.flags & EXECUTABLE != 0)
     }
 
-    /// Whether the function has this name.
-    pub fn is_named(&self, name: &[u8]) -> bool {
-        self.image.is_named(self.symbol, name)
+    /// The function's name; `None` if it is a long one.
+    pub fn name<'n>(&self, names: &'n mut Names) -> Option<&'n [u8]> {
+        names.read(self.image, self.symbol)
     }
 
     /// Puts another address there, if what was read still stands there. A read-only page is made writable for that moment.

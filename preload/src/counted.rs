@@ -83,13 +83,12 @@ macro_rules! unless_due {
 macro_rules! unless_followed {
     () => {
         concat!(
-            "mov rcx, rdi\n",
-            "shr rcx, 12\n",
-            "xor rcx, rdi\n",
-            "shr rcx, 4\n",
+            "imul rcx, rdi, {place}\n",
+            "shr rcx, {place_shift}\n",
             "movzx ecx, cx\n",
             "lea rdx, [rip + {counts}]\n",
-            "cmp byte ptr [rdx + rcx], 0\n",
+            "movzx ecx, byte ptr [rdx + rcx]\n",
+            "test ecx, ecx\n",
             "jne 3f\n",
         )
     };
@@ -341,6 +340,8 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         ["mov rdx, rsp", "mov rcx, rbp"],
         last_address = const offsets::LAST_ADDRESS,
         counts = sym fast::COUNTS,
+        place = const fast::PLACE,
+        place_shift = const fast::PLACE_SHIFT,
         last = const fast::LAST,
     )
 }
@@ -393,7 +394,32 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         [],
         last_address = const offsets::LAST_ADDRESS,
         counts = sym fast::COUNTS,
+        place = const fast::PLACE,
+        place_shift = const fast::PLACE_SHIFT,
         shrank = sym fast::shrank,
         last = const fast::LAST,
+    )
+}
+
+/// `malloc_usable_size` of the C library: nothing is counted.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(address: *mut u8) -> usize {
+    extern "C" fn body(address: *mut u8) -> usize {
+        // SAFETY: called as the host calls the function.
+        unsafe { family::malloc_usable_size::<Preload>(address) }
+    }
+    naked_asm!(
+        ".cfi_startproc",
+        "mov rax, qword ptr [rip + {sizes}]",
+        "test rax, rax",
+        "je {body}",
+        "jmp rax",
+        ".cfi_endproc",
+        sizes = sym next::SIZES,
+        body = sym body,
     )
 }

@@ -60,16 +60,6 @@ export!(memalign(alignment: usize, size: usize) -> *mut u8, "rdx", "rcx");
 export!(valloc(size: usize) -> *mut u8, "rsi", "rdx");
 export!(pvalloc(size: usize) -> *mut u8, "rsi", "rdx");
 
-/// `malloc_usable_size` of the C library.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc_usable_size(address: *mut u8) -> usize {
-    // SAFETY: called as the host calls the function.
-    unsafe { family::malloc_usable_size::<Preload>(address) }
-}
-
 /// `dlclose` of the C library: what was known of the object may be wrong from now on.
 ///
 /// # Safety
@@ -107,7 +97,7 @@ mod mask;
 mod signal;
 mod thread;
 pub use clone::clone;
-pub use counted::{calloc, free, malloc, realloc};
+pub use counted::{calloc, free, malloc, malloc_usable_size, realloc};
 pub use execute::{execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve};
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};

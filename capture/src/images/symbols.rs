@@ -1,6 +1,6 @@
 //! Names and definitions in an object's dynamic symbol table.
 
-use super::{Image, u32_of, u64_of};
+use super::{Image, Object, u32_of, u64_of};
 use crate::probed::Probed;
 use unwind::cfi::Source as _;
 
@@ -14,7 +14,7 @@ impl Image<'_> {
         if self.hash == 0 {
             return None;
         }
-        let mut memory = Probed::new();
+        let (mut memory, mut names) = (Probed::new(), Names::default());
         let [buckets, first, filters, _] = {
             let header: [u8; 16] = memory.read(self.hash)?;
             [u32_of(&header, 0)?, u32_of(&header, 4)?, u32_of(&header, 8)?, u32_of(&header, 12)?]
@@ -30,7 +30,7 @@ impl Image<'_> {
         for symbol in head..head.checked_add(CHAIN)? {
             let found = word(chains.wrapping_add(u64::from(symbol - first) * 4))?;
             if found | 1 == hash | 1
-                && self.is_named(symbol, name)
+                && names.read(self, symbol) == Some(name)
                 && let Some(address) = self.function(symbol)
             {
                 return Some(address);
@@ -51,19 +51,36 @@ impl Image<'_> {
             .then(|| u64_of(&entry, 8))?
             .map(|svma| self.bias.wrapping_add(svma))
     }
+}
 
-    pub(super) fn is_named(&self, symbol: u32, name: &[u8]) -> bool {
-        let mut memory = Probed::new();
-        let mut same = || {
-            let entry: [u8; 4] = memory.read(self.symbols.wrapping_add(u64::from(symbol) * SYMBOL))?;
-            let at = self.strings.wrapping_add(u64::from(u32::from_le_bytes(entry)));
-            for (i, byte) in (at..).zip(name) {
-                if memory.read(i)? != [*byte] {
-                    return Some(false);
-                }
+/// Bytes of the longest name that is read, and the zero behind it.
+const LONGEST: usize = 64;
+
+/// Reads names, one after the other: symbols and texts that are needed next lie where the last ones did.
+#[derive(Debug)]
+pub struct Names {
+    symbols: Probed,
+    texts: Probed,
+    text: [u8; LONGEST],
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { symbols: Probed::new(), texts: Probed::new(), text: [0; LONGEST] }
+    }
+}
+
+impl Names {
+    /// The name of a symbol; `None` if it is longer than any that is looked for.
+    pub(super) fn read(&mut self, object: &Object, symbol: u32) -> Option<&[u8]> {
+        let entry: [u8; 4] = self.symbols.read(object.symbols.wrapping_add(u64::from(symbol) * SYMBOL))?;
+        let start = object.strings.wrapping_add(u64::from(u32::from_le_bytes(entry)));
+        for (length, (at, byte)) in (start..).zip(&mut self.text).enumerate() {
+            [*byte] = self.texts.read(at)?;
+            if *byte == 0 {
+                return self.text.get(..length);
             }
-            Some(memory.read(at.wrapping_add(name.len() as u64))? == [0])
-        };
-        same().unwrap_or(false)
+        }
+        None
     }
 }

@@ -26,8 +26,8 @@ fn own(images: &Images) -> Image<'_> {
 /// The slot that calls of a function go through. Tests run at once: each function belongs to one test alone.
 fn with_slot<R>(images: &Images, name: &[u8], f: impl FnOnce(&Slot<'_>) -> R) -> Option<R> {
     let (mut f, mut result) = (Some(f), None);
-    own(images).slots(|slot| {
-        if slot.is_named(name) {
+    own(images).slots(|slot, names| {
+        if slot.name(names) == Some(name) {
             result = f.take().map(|f| f(slot));
         }
     });
