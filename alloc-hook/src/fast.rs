@@ -14,17 +14,19 @@ use capture::thread::{Armed, Current, NONE_BETWEEN, ThreadState, current, disarm
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
-/// The arrangement in force. Its lower bits, which an armed thread has too: [`CHUNKS`], [`LAST`]; the third: there is none.
+/// The arrangement in force. Its lower bits, which an armed thread has too: [`CHUNKS`], [`LAST`], [`ALONE`]; the fourth: there is none.
 static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
 /// Live bytes are accounted for, by what stands in front of glibc's blocks.
 pub const CHUNKS: u64 = 1;
 /// Frees are not followed, but that of the thread's last recorded block is. (Where frees are followed, a block that is given back may be any that lives.)
 pub const LAST: u64 = 2;
+/// Calls and live bytes are all that there is: nothing is recorded, and no free followed.
+pub const ALONE: u64 = 4;
 /// There is none: a number that arms no thread.
-const NONE: u64 = 4;
-const STEP: u64 = 8;
+const NONE: u64 = 8;
+const STEP: u64 = 16;
 
-/// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted. The third bit: there is none.
+/// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted. The fourth bit: there is none.
 static COUNTING: AtomicU64 = AtomicU64::new(NONE);
 
 /// The same: some allocations are recorded or all, and other calls need only be counted.
@@ -69,7 +71,12 @@ fn arrangement() -> Option<u64> {
         (true, true) => CHUNKS,
         (true, false) => return None,
     };
-    Some(if record::follows_frees() { chunks } else { chunks | LAST })
+    Some(match (record::follows_frees(), record::interval()) {
+        (true, _) => chunks,
+        // A program that is not recorded at present.
+        (false, 0) if chunks != 0 => chunks | ALONE,
+        (false, _) => chunks | LAST,
+    })
 }
 
 /// What can be arranged behind Rust's door.
@@ -120,9 +127,10 @@ fn arm_slow(thread: &ThreadState, armed: &Armed, arrangement: &AtomicU64) {
     });
 }
 
-/// What was recorded last, where every allocation was, can no longer be told from the thread's last one.
+/// What was recorded last can no longer be told from the thread's last one, where every allocation was, or where nobody is told of its end any more.
 fn forget_last(thread: &ThreadState) {
-    if record::interval() != 1 && thread.last_calls.load(Ordering::Relaxed) == NONE_BETWEEN {
+    let interval = record::interval();
+    if interval == 0 || interval != 1 && thread.last_calls.load(Ordering::Relaxed) == NONE_BETWEEN {
         thread.last_address.store(1, Ordering::Relaxed);
     }
 }

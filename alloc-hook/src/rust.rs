@@ -66,13 +66,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // SAFETY: passed on as it came.
-        match counted::freed(address, layout.size()) {
-            Counted::Wholly => unsafe { self.0.dealloc(address, layout) },
-            Counted::AndShrank => unsafe { dealloc_shrunk(address, layout.size(), layout.align(), &self.0) },
-            Counted::NotYet | Counted::IsDue => unsafe {
-                dealloc_whole(address, layout.size(), layout.align(), &self.0)
-            },
+        let (size, align) = (layout.size(), layout.align());
+        // SAFETY: passed on as it came, whichever way.
+        unsafe {
+            match counted::freed(address, size) {
+                Counted::Wholly => self.0.dealloc(address, layout),
+                Counted::AndShrank => dealloc_shrunk(address, size, align, &self.0),
+                Counted::NotYet | Counted::IsDue => dealloc_whole(address, size, align, &self.0),
+            }
         }
     }
 }

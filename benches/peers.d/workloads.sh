@@ -1,7 +1,7 @@
 # The programs that are recorded. `WORKLOAD_workload` sets the array `command`. Read by `peers`.
 
 python_workload() {
-  local python times=30
+  local python times=90
   python=$(python3 -c 'import sys; print(sys.executable)')
   [ -z "$quick" ] || times=3
   cat >"$directory/workload.py" <<TEXT
@@ -38,7 +38,7 @@ gcc_workload() {
 
 # A Rust program, and what compiles in: `crate-*` are variants of it.
 json_workload() {
-  local times=20
+  local times=100
   [ -z "$quick" ] || times=1
   (cd "$repository/benches/json" && cargo build --release --quiet --target-dir "$target/peers")
   # Whether glibc gives the top of its heap back to the kernel between two documents, and gets it anew, depends on where a few blocks came to lie: a fifth of the time, by chance.
@@ -73,8 +73,8 @@ served() {
   done
   pid=$(redis-cli -s "$directory/redis" info server | tr -d '\r' | sed -n 's/^process_id://p')
   redis-benchmark -s "$directory/redis" -n "$requests" -r 100000 -t set,lpush -P 16 -d 100 -q >/dev/null
-  # Behind the name, which may hold blanks: user and system time are the 12th and 13th.
-  sed 's/.*) //' "/proc/$pid/stat" | awk -v hz="$(getconf CLK_TCK)" '{ print ($12 + $13) * 1000 / hz }'
+  # The process's CPU clock (clock_getcpuclockid(3)): /proc tells hundredths of a second.
+  python3 -c "import time; print(time.clock_gettime((~$pid << 3) | 2) * 1000)"
   redis-cli -s "$directory/redis" shutdown nosave >/dev/null 2>&1 || true
   wait "$started" || { cat "$directory/redis.log" >&2; return 1; }
 }
