@@ -19,7 +19,9 @@ use unwind::{FrameAddress, Rules, Slot, Truncated, Unwind};
 
 /// Words of a tip, those of the leaf left aside.
 const WORDS: usize = 6;
-const TIPS_LOG2: u32 = 8;
+/// Enough that few of those that a program meets all the time have the same place: two that do take turns, and both are walked each time. Most of the memory is never touched.
+const TIPS_LOG2: u32 = 12;
+const TIPS: usize = 1 << TIPS_LOG2;
 
 /// A tip that was walked. Two cache lines, in which memory of zeros is none: no code lies at address zero.
 ///
@@ -56,7 +58,9 @@ struct Caller {
 #[derive(Debug)]
 pub struct Sites {
     kept: Kept,
-    tips: [Tip; 1 << TIPS_LOG2],
+    tips: [Tip; TIPS],
+    /// A bit for each tip that was remembered.
+    remembered: [u64; TIPS / 64],
 }
 
 impl Sites {
@@ -68,8 +72,15 @@ impl Sites {
 
     #[cold]
     fn forget_tips(&mut self) {
-        // Most were never used, and have no memory.
-        self.tips.iter_mut().filter(|tip| tip.pc != 0).for_each(|tip| tip.pc = 0);
+        // Those alone: the others have no memory, and need none.
+        for (tips, remembered) in self.tips.chunks_exact_mut(64).zip(&mut self.remembered) {
+            while *remembered != 0 {
+                if let Some(tip) = tips.get_mut(remembered.trailing_zeros() as usize) {
+                    tip.pc = 0;
+                }
+                *remembered &= *remembered - 1;
+            }
+        }
     }
 
     /// The values of the site of an allocation by `function`, whose caller is at `at` with these registers, on a thread with this stack and record; `None` if the store is full.
@@ -187,7 +198,9 @@ impl Sites {
             return None;
         }
         let pc = leaf.registers().pc;
-        *self.tips.get_mut(index_of(pc, &caller))? = Tip {
+        let index = index_of(pc, &caller);
+        *self.remembered.get_mut(index / 64)? |= 1 << (index % 64);
+        *self.tips.get_mut(index)? = Tip {
             pc,
             caller,
             values,
