@@ -106,13 +106,25 @@ fn build() -> PathBuf {
 
 /// Leaves out what only tests need, if the linker's companion is there: the library works as well with it.
 fn strip(whole: &Path, stripped: &Path) -> PathBuf {
-    match Command::new("strip").arg("--strip-all").arg("-o").arg(stripped).arg(whole).status() {
-        Ok(status) if status.success() => stripped.to_owned(),
+    let new = stripped.with_extension(format!("so.{}", std::process::id()));
+    match Command::new("strip").arg("--strip-all").arg("-o").arg(&new).arg(whole).status() {
+        Ok(status) if status.success() => {
+            replace(&new, stripped);
+            stripped.to_owned()
+        }
         failed => {
             println!("cargo::warning=the preload library keeps its symbols: strip: {failed:?}");
             whole.to_owned()
         }
     }
+}
+
+/// Puts a file in the place of one with other content. Where the content is the same, the one that is there stays: whatever was built with it need not be built anew, as each profile of this package
+/// would have the others be.
+fn replace(new: &Path, old: &Path) {
+    let is_same = matches!((std::fs::read(new), std::fs::read(old)), (Ok(new), Ok(old)) if new == old);
+    let result = if is_same { std::fs::remove_file(new) } else { std::fs::rename(new, old) };
+    result.unwrap_or_else(|e| panic!("cannot put {} in the place of {}: {e}", new.display(), old.display()));
 }
 
 /// Tells cargo to run this script again when anything changes that the library is made of.
