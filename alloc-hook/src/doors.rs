@@ -15,7 +15,9 @@
 //!
 //! Called from: the start of the process, fronts, `dlclose`. May: what hooks may.
 //!
-//! # Orderings    A look stores `LOOKING`, then loads `CLOSING`; a `dlclose` adds to `CLOSING`, then loads `LOOKING` (all SeqCst): the look leaves most objects out, or the `dlclose` waits.
+//! # Orderings
+//!
+//! A look stores `LOOKING`, then loads `CLOSING`; a `dlclose` adds to `CLOSING`, then loads `LOOKING` (all SeqCst): the look leaves most objects out, or the `dlclose` waits.
 #![allow(unsafe_code)]
 
 use crate::{family, record};

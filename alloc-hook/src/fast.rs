@@ -5,7 +5,9 @@
 //! instructions rely on. A thread that is [`Armed`] may take them; it is at the end of a call that went the whole way (`arm`), if there is an arrangement. Whatever changes what they
 //! rely on withdraws it and disarms all threads (`rearrange`), so that each goes the whole way once more.
 //!
-//! # Orderings    What an arrangement relies on is stored before its number (`SeqCst`), and read by a thread after it (`Acquire`). Who is armed, and who is not: as [`Armed`] says.
+//! # Orderings
+//!
+//! What an arrangement relies on is stored before its number (`SeqCst`), and read by a thread after it (`Acquire`). Who is armed, and who is not: as [`Armed`] says.
 #![allow(unsafe_code)]
 
 use crate::{bootstrap, next, record, sampling};

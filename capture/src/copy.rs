@@ -2,7 +2,9 @@
 //!
 //! Called from: the recorder's own threads. May: wait a little for a thread that is about to finish an update.
 //!
-//! # Orderings    The owner's updates lie between two steps of `sequence`: a copy is good if that is even, and the same before and after. What other threads free is written in one
+//! # Orderings
+//!
+//! The owner's updates lie between two steps of `sequence`: a copy is good if that is even, and the same before and after. What other threads free is written in one
 //! piece and only grows: a copy is good if its first half is the same before and after the second. It is read first, because what was freed was allocated before.
 
 use crate::region::{kind_of, used_bytes, words};

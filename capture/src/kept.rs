@@ -5,6 +5,7 @@
 //! A stack too deep to keep is captured plainly.
 
 mod sites;
+mod tips;
 
 use crate::modules::{self, All};
 use crate::rules::Context;
@@ -18,6 +19,7 @@ use unwind::kept::{Extent, KeptFrame, Room, TooDeep, Word};
 use unwind::{FrameAddress, Truncated};
 
 pub use sites::Sites;
+pub(crate) use tips::reset;
 
 /// What is kept from one stack to the next. Zeroed memory is one that has kept nothing.
 #[derive(Debug)]

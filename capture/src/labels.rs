@@ -3,7 +3,9 @@
 //! Called from: ordinary code of the host's threads. May: read and write the store and a mapping of its own. Never in a handler or a hook: those read one word of the thread
 //! ([`ThreadState::labels`](crate::thread::ThreadState)). When there are too many sets, or the store is full: `None`, and the caller counts the loss.
 //!
-//! # Orderings    Publish a set: its slot by a compare-exchange (Release) after its text was written -> `slot.load(Acquire)` in `find`.
+//! # Orderings
+//!
+//! Publish a set: its slot by a compare-exchange (Release) after its text was written -> `slot.load(Acquire)` in `find`.
 #![allow(unsafe_code)]
 
 use crate::mapping::Mapping;

@@ -3,7 +3,9 @@
 //! Called from: hooks and handlers (`resolve`). Direct-mapped, shared by all threads. Reading writes nothing. A small part of it is used at first, so that a program in which little is recorded
 //! touches little memory, and more when entries get into each other's way.
 //!
-//! # Orderings    None: an entry is two words, `address ^ value` and `value`, so a reader that sees halves of two entries sees a mismatch
+//! # Orderings
+//!
+//! None: an entry is two words, `address ^ value` and `value`, so a reader that sees halves of two entries sees a mismatch
 //! (the lockless transposition table of chess programs; R. Hyatt, "A lockless transposition table implementation", 1999).
 #![allow(unsafe_code)]
 

@@ -6,7 +6,9 @@
 //! # Ownership    A state belongs to the thread whose number it has: `handler` is that one's. Where its word (`tls`) points to it, so is `hook`; a thread that shares another's storage allocates as that
 //! one, and never at the same time (the C library's own heap would not survive it). `hook` is used under the [`Inside`] guard, `handler` in the tick
 //! handler (whose signal is masked there).
-//! # Orderings    As `states` and `numbered` say.
+//! # Orderings
+//!
+//! As `states` and `numbered` say.
 #![allow(unsafe_code)]
 
 mod armed;

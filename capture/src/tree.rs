@@ -4,7 +4,9 @@
 //! A node is (parent, frame). Since every tree belongs to one thread, nodes and their values have a single writer, and threads never touch each other's
 //! cache lines.
 //!
-//! # Orderings    Publish a node: `frame.store(Release)` in `child` -> readers skip nodes whose frame is zero.
+//! # Orderings
+//!
+//! Publish a node: `frame.store(Release)` in `child` -> readers skip nodes whose frame is zero.
 #![allow(unsafe_code)]
 
 use crate::mapping::{Mapping, fetch_line};

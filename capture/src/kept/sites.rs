@@ -6,81 +6,33 @@
 //! meanwhile, those leaf-ward of the joint too: they say what was true once, and whoever meets them compares.
 
 use super::Kept;
+use super::tips::{Caller, Place, Tip, Tips, WORDS};
 use crate::modules;
 use crate::rules::Context;
 use crate::stack::{Bounds, StackMemory};
 use crate::thread::Recording;
-use crate::tree::{Place, Tree};
+use crate::tree::{self, Tree};
 use crate::walk::Cached;
 use layout::{Function, ModuleIndex, RecordId, Root};
 use unwind::arch::Registers;
 use unwind::kept::{self, Word};
-use unwind::{FrameAddress, Rules, Slot, Truncated, Unwind};
+use unwind::{FrameAddress, Memory, Rules, Truncated, Unwind};
 
-/// Words of a tip, those of the leaf left aside.
-const WORDS: usize = 6;
-/// Enough that few of those that a program meets all the time have the same place: two that do take turns, and both are walked each time. Most of the memory is never touched.
-const TIPS_LOG2: u32 = 12;
-const TIPS: usize = 1 << TIPS_LOG2;
-
-/// A tip that was walked. Two cache lines, in which memory of zeros is none: no code lies at address zero.
-///
-/// It begins with the leaf's caller, by a step that is always made: many callers share a leaf that allocates for them.
-#[derive(Debug)]
-#[repr(C, align(128))]
-struct Tip {
-    /// The leaf's address.
-    pc: u64,
-    caller: Caller,
-    values: RecordId,
-    /// Index of the joint among the kept frames.
-    joint: u16,
-    function: u8,
-    needs_fp: bool,
-    /// The joint's node: its address, and the ones root-ward.
-    note: u64,
-    /// The joint's frame pointer, or zero if nothing depends on it.
-    joint_fp: u64,
-    words: [u64; WORDS],
-    /// Of the words. Where there are fewer, the first is there several times.
-    slots: [Slot; WORDS],
-}
-
-/// The leaf's caller.
-#[derive(Clone, Copy, Debug)]
-struct Caller {
-    pc: u64,
-    sp: u64,
-    fp: u64,
-}
+/// So many tips of a leaf are looked at, behind the first: more are as fast to walk.
+const MOST_BEYOND: usize = 3;
 
 /// What a thread's allocation hook keeps from one stack to the next.
 #[derive(Debug)]
 pub struct Sites {
     kept: Kept,
-    tips: [Tip; TIPS],
-    /// A bit for each tip that was remembered.
-    remembered: [u64; TIPS / 64],
+    tips: Tips,
 }
 
 impl Sites {
     /// Forgets what was kept.
     pub fn clear(&mut self) {
         self.kept.clear();
-        self.forget_tips();
-    }
-
-    #[cold]
-    fn forget_tips(&mut self) {
-        // Those alone: the others have no memory, and need none.
-        for (tips, remembered) in self.tips.chunks_exact_mut(64).zip(&mut self.remembered) {
-            while *remembered != 0 {
-                if let Some(tip) = tips.get_mut(remembered.trailing_zeros() as usize) {
-                    tip.pc = 0;
-                }
-                *remembered &= *remembered - 1;
-            }
-        }
+        self.tips.clear();
     }
 
     /// The values of the site of an allocation by `function`, whose caller is at `at` with these registers, on a thread with this stack and record; `None` if the store is full.
@@ -93,16 +45,16 @@ impl Sites {
         function: Function,
     ) -> Option<RecordId> {
         match self.known::<C>(recording.labels, stack, (at, registers), function) {
-            Some(values) => {
+            Ok(values) => {
                 #[cfg(feature = "oracle")]
                 compare::<C>(recording, (stack, thread), (at, registers), (function, values));
                 Some(values)
             }
-            None => self.walked::<C>(recording, (stack, thread), (at, registers), function),
+            Err(place) => self.walked::<C>(recording, (stack, thread), (at, registers), function, place),
         }
     }
 
-    /// The values of a site that was met before, where only the tip changed.
+    /// The values of a site that was met before, where only the tip changed. If it was not: where its tip is to be remembered, if it can be.
     #[inline(always)]
     fn known<C: Context>(
         &self,
@@ -110,29 +62,46 @@ impl Sites {
         stack: Bounds,
         (at, registers): (FrameAddress, Registers),
         function: Function,
-    ) -> Option<RecordId> {
+    ) -> Result<RecordId, Option<Place>> {
         if modules::is_stale() {
-            return None;
+            return Err(None);
         }
-        let kept = &self.kept;
         let mut memory = StackMemory::new(stack, registers.sp);
         let mut rules = Cached::<C>::new();
         let (rule, _) = rules.lookup(at);
-        let caller = Registers::unpack(Registers::step_quickly(&registers.pack(), rule, &mut memory)?.caller);
-        let caller = Caller { pc: caller.pc, sp: caller.sp, fp: caller.fp? };
-        let tip = self.tips.get(index_of(registers.pc, &caller))?;
+        let caller = Registers::step_quickly(&registers.pack(), rule, &mut memory).ok_or(None)?.caller;
+        let caller = Registers::unpack(caller);
+        let caller = Caller { pc: caller.pc, sp: caller.sp, fp: caller.fp.ok_or(None)? };
+        let (kept, place) = (&self.kept, Place::first(registers.pc, &caller));
+        // A lookup can read the list of modules anew.
+        if kept.generation != modules::generation()
+            || kept.stack_high != stack.high
+            || kept.root != (Root::Allocs as u8, labels)
+        {
+            return Err(Some(place));
+        }
+        match self.known_at::<C>(place, &mut memory, (&registers, &caller), function) {
+            Some(values) => Ok(values),
+            None => self.known_beyond::<C>(place, &mut memory, (&registers, &caller), function),
+        }
+    }
+
+    /// The values of the site whose tip has this place, if this is it.
+    #[inline(always)]
+    fn known_at<C: Context>(
+        &self,
+        place: Place,
+        memory: &mut StackMemory,
+        (registers, caller): (&Registers, &Caller),
+        function: Function,
+    ) -> Option<RecordId> {
+        let (kept, tip) = (&self.kept, self.tips.at(place)?);
         let differs = (tip.pc ^ registers.pc)
             | (tip.caller.pc ^ caller.pc)
             | (tip.caller.sp ^ caller.sp)
             | ((tip.caller.fp ^ caller.fp) & mask(tip.needs_fp))
             | u64::from(tip.function ^ function as u8);
-        // A lookup can read the list of modules anew.
-        if differs != 0
-            || kept.generation != modules::generation()
-            || kept.stack_high != stack.high
-            || kept.root != (Root::Allocs as u8, labels)
-            || !memory.holds(&tip.slots, &tip.words, registers.sp)
-        {
+        if differs != 0 || !memory.holds(&tip.slots, &tip.words, registers.sp) {
             return None;
         }
         let frames = kept.frames.get(..kept.extent.depth)?;
@@ -146,8 +115,60 @@ impl Sites {
         {
             return None;
         }
-        let end = kept::end_from((frames, &kept.words), usize::from(tip.joint) + 1, &mut rules, &mut memory)?;
+        let shared = usize::from(tip.joint) + 1;
+        let end = kept::end_from((frames, &kept.words), shared, &mut Cached::<C>::new(), memory)?;
         (end.err() == kept.end).then_some(tip.values)
+    }
+
+    /// The same, where the tip at the first place is not it: a leaf's tips lead from one to the next.
+    #[inline(never)]
+    fn known_beyond<C: Context>(
+        &self,
+        mut place: Place,
+        memory: &mut StackMemory,
+        (registers, caller): (&Registers, &Caller),
+        function: Function,
+    ) -> Result<RecordId, Option<Place>> {
+        for _ in 0..MOST_BEYOND {
+            let Some(instead) = self.difference(place, memory, (registers, caller), function) else { break };
+            place = place.beyond(instead);
+            if let Some(values) = self.known_at::<C>(place, memory, (registers, caller), function) {
+                return Ok(values);
+            }
+        }
+        Err(Some(place))
+    }
+
+    /// What is found instead of what the tip at a place has, where they differ first, seen from the leaf. `None`: it is that of another leaf, or does not differ in anything that could lead on.
+    ///
+    /// What lies leaf-ward is as the tip has it, so that each walk of a stack that differs there reads that very word: a return address or a frame pointer, and none of the variables in between.
+    fn difference(
+        &self,
+        place: Place,
+        memory: &mut StackMemory,
+        (registers, caller): (&Registers, &Caller),
+        function: Function,
+    ) -> Option<u64> {
+        let tip = self.tips.at(place)?;
+        if (tip.pc, tip.caller.pc, tip.caller.sp, tip.function) != (registers.pc, caller.pc, caller.sp, function as u8)
+        {
+            return None;
+        }
+        if tip.needs_fp && tip.caller.fp != caller.fp {
+            return Some(caller.fp);
+        }
+        // The joint's is the first, and stands behind the leaf's once more where there are few.
+        let [first, ..] = tip.slots;
+        let words = tip.slots.iter().zip(&tip.words).enumerate();
+        for (_, (slot, word)) in words.rev().filter(|(i, (slot, _))| *i == 0 || **slot != first) {
+            let found = memory.read_slot(*slot)?;
+            if found != *word {
+                return Some(found);
+            }
+        }
+        let frames = self.kept.frames.get(..self.kept.extent.depth)?;
+        let note = frames.get(usize::from(tip.joint)).map_or(0, |joint| joint.note);
+        (note != tip.note).then_some(note)
     }
 
     /// The values of any other.
@@ -158,21 +179,24 @@ impl Sites {
         (stack, thread): (Bounds, RecordId),
         (at, registers): (FrameAddress, Registers),
         function: Function,
+        place: Option<Place>,
     ) -> Option<RecordId> {
         if self.kept.generation != modules::generation() || self.kept.stack_high != stack.high {
-            self.forget_tips();
+            self.tips.clear();
         }
-        let (place, start) = ((stack, thread, Root::Allocs), (at, registers, None));
-        let caller = self.kept.capture::<C>(recording, place, start, Some(Tree::frame_of(function)))?;
+        let (root, start) = ((stack, thread, Root::Allocs), (at, registers, None));
+        let caller = self.kept.capture::<C>(recording, root, start, Some(Tree::frame_of(function)))?;
         let values = recording.tree.site(caller, function)?;
-        // What cannot be remembered is walked again.
-        let _ = self.remember::<C>(function, values);
+        if let Some(place) = place {
+            // What cannot be remembered is walked again.
+            let _ = self.remember::<C>(place, function, values);
+        }
         Some(values)
     }
 
     /// Remembers the tip of the stack that is kept now.
     #[inline(always)]
-    fn remember<C: Context>(&mut self, function: Function, values: RecordId) -> Option<()> {
+    fn remember<C: Context>(&mut self, place: Place, function: Function, values: RecordId) -> Option<()> {
         let Kept { extent, shared, frames, words, end, .. } = &self.kept;
         let frames = frames.get(..extent.depth)?;
         let [.., leafs_caller, leaf] = frames else { return None };
@@ -184,7 +208,7 @@ impl Sites {
             return None;
         }
         // Whether a stack ends so depends on other registers too.
-        if *end == Some(Truncated::UnsupportedRule) || Place::from_bits(at_joint.note).node().is_none() {
+        if *end == Some(Truncated::UnsupportedRule) || tree::Place::from_bits(at_joint.note).node().is_none() {
             return None;
         }
         let mut read = [Word::default(); WORDS];
@@ -197,11 +221,8 @@ impl Sites {
         if tip.joint_needs_frame_pointer && joint_fp == 0 {
             return None;
         }
-        let pc = leaf.registers().pc;
-        let index = index_of(pc, &caller);
-        *self.remembered.get_mut(index / 64)? |= 1 << (index % 64);
-        *self.tips.get_mut(index)? = Tip {
-            pc,
+        let tip = Tip {
+            pc: leaf.registers().pc,
             caller,
             values,
             joint: u16::try_from(joint).ok()?,
@@ -212,6 +233,7 @@ impl Sites {
             words: read.map(|word| word.word),
             slots: read.map(|word| word.slot),
         };
+        self.tips.put(place, &tip);
         Some(())
     }
 }
@@ -236,10 +258,4 @@ fn compare<C: Context>(
 #[inline(always)]
 fn mask(is: bool) -> u64 {
     u64::from(is).wrapping_neg()
-}
-
-#[inline(always)]
-fn index_of(pc: u64, caller: &Caller) -> usize {
-    let mixed = (pc.rotate_left(20) ^ caller.pc.rotate_left(40) ^ caller.sp).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (64 - TIPS_LOG2)) as usize
 }

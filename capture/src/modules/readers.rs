@@ -5,7 +5,9 @@
 //! answer come here.
 //! If a reader is preempted: what was unlinked stays until a later refresh.
 //!
-//! # Orderings    `count.fetch_add(SeqCst)` then load of the pointer, against store of the pointer then `count.load(SeqCst)`: either the reader finds the pointer
+//! # Orderings
+//!
+//! `count.fetch_add(SeqCst)` then load of the pointer, against store of the pointer then `count.load(SeqCst)`: either the reader finds the pointer
 //! gone, or the reclaimer finds the reader.
 #![allow(unsafe_code)]
 

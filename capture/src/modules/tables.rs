@@ -8,7 +8,9 @@
 //!
 //! This crate does not allocate, so the recorder says who builds ([`set_builder`]). Building holds a lock; who finds it taken goes on without the table.
 //!
-//! # Orderings    Publish a table: `store(Release)` -> `load(Acquire)` in `lookup`. Unlinked tables are unmapped when no reader is left (`readers`).
+//! # Orderings
+//!
+//! Publish a table: `store(Release)` -> `load(Acquire)` in `lookup`. Unlinked tables are unmapped when no reader is left (`readers`).
 #![allow(unsafe_code)]
 
 use super::readers::{self, Head, reading};

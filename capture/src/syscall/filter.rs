@@ -4,7 +4,9 @@
 //! Called from: `foresee` and `forbid` before the host installs a filter; `is_forbidden` before every system call of ours. A filter is run here as the kernel would run it, once
 //! for each of our calls, so one that lets them pass or refuses them changes nothing.
 //!
-//! # Orderings    A bit of `FORBIDDEN` is set before the filter is in force, by the thread that installs it.
+//! # Orderings
+//!
+//! A bit of `FORBIDDEN` is set before the filter is in force, by the thread that installs it.
 
 use super::{mm, number};
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,9 @@
 //!
 //! Called from: hooks and handlers of the thread, which arms; any thread, which disarms.
 //!
-//! # Orderings    A thread says that it is arming, then (`SeqCst` fence) looks what it can be armed for, and is armed if nobody disarmed it meanwhile. Whoever changes what it looked
+//! # Orderings
+//!
+//! A thread says that it is arming, then (`SeqCst` fence) looks what it can be armed for, and is armed if nobody disarmed it meanwhile. Whoever changes what it looked
 //! at does so first, then (`SeqCst` fence) disarms. So either the thread sees the change, or it is disarmed after it said so.
 #![allow(unsafe_code)]
 

@@ -5,7 +5,9 @@
 //!
 //! Called from: handlers, hooks, registration. May: read and write its own table. May not: allocate, lock, touch thread-local storage.
 //!
-//! # Orderings    A state is published by its number (Release), which is taken back before the state can be another thread's; who finds it (Acquire) is that thread.
+//! # Orderings
+//!
+//! A state is published by its number (Release), which is taken back before the state can be another thread's; who finds it (Acquire) is that thread.
 #![allow(unsafe_code)]
 
 use super::states::states;

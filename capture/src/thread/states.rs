@@ -2,10 +2,13 @@
 //!
 //! Called from: hooks and handlers of a thread that is registered or ends; the recorder's threads. May: map memory, write the store. May not: allocate, lock.
 //!
-//! # Orderings    Take a state: `status` compare-exchange (Acquire). Retire it: its number is taken back, then `status.store(Release)`.
+//! # Orderings
+//!
+//! Take a state: `status` compare-exchange (Acquire). Retire it: its number is taken back, then `status.store(Release)`.
 #![allow(unsafe_code)]
 
 use super::{FREE, LIVE, RETIRED, ThreadState};
+use crate::kept;
 use crate::region::{self, LogCursor, SharedCursor};
 use crate::syscall::{self, map, mm};
 use crate::tree::Tree;
@@ -169,6 +172,7 @@ pub(super) fn reset() {
         state.tid.store(0, Ordering::Relaxed);
         state.status.store(FREE, Ordering::Relaxed);
     });
+    kept::reset();
     RECORDS.reset();
     RECORD_COUNT.store(0, Ordering::Relaxed);
 }

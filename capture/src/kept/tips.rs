@@ -1,0 +1,293 @@
+//! The tips that a thread remembers: a table in which each has one place.
+//!
+//! Called from: the allocation hook, under its guard. May: map memory. A few places lie in the thread's state. Where a program allocates in more ways than that, tips take each other's places, and have to
+//! be walked again; then there are more places, in a mapping of their own, up to a bound for each thread and one for all.
+//!
+//! The place follows from the leaf and its caller. Of tips that have these in common, the first has that place, and tells where the others are: by the word that is found instead of one of its own.
+#![allow(unsafe_code)]
+
+use crate::syscall::{advise, map, mm, unmap};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use layout::RecordId;
+use unwind::Slot;
+
+/// Words of a tip, those of the leaf left aside.
+pub(super) const WORDS: usize = 6;
+
+const FIRST_LOG2: u32 = 8;
+/// So many times as many places at a time.
+const GROWTH_LOG2: u32 = 2;
+const MOST_LOG2: u32 = 14;
+const FIRST: usize = 1 << FIRST_LOG2;
+const MOST: usize = 1 << MOST_LOG2;
+/// Memory of all threads' tables, those in their states left aside.
+const MOST_BYTES: usize = 16 << 20;
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// A tip that was walked. Two cache lines, in which memory of zeros is none: no code lies at address zero.
+///
+/// It begins with the leaf's caller, by a step that is always made: many callers share a leaf that allocates for them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+pub(super) struct Tip {
+    /// The leaf's address.
+    pub(super) pc: u64,
+    pub(super) caller: Caller,
+    pub(super) values: RecordId,
+    /// Index of the joint among the kept frames.
+    pub(super) joint: u16,
+    pub(super) function: u8,
+    pub(super) needs_fp: bool,
+    /// The joint's node: its address, and the ones root-ward.
+    pub(super) note: u64,
+    /// The joint's frame pointer, or zero if nothing depends on it.
+    pub(super) joint_fp: u64,
+    pub(super) words: [u64; WORDS],
+    /// Of the words. Where there are fewer, the first is there several times.
+    pub(super) slots: [Slot; WORDS],
+}
+
+impl Tip {
+    #[inline(always)]
+    fn first_place(&self) -> Place {
+        Place::first(self.pc, &self.caller)
+    }
+}
+
+/// The leaf's caller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    pub(super) pc: u64,
+    pub(super) sp: u64,
+    pub(super) fp: u64,
+}
+
+/// The table. Memory of zeros is one without a tip.
+#[derive(Debug)]
+pub(super) struct Tips {
+    /// Places in a mapping of their own, 2 to the power of `more_log2`; null: the first ones are all.
+    more: *mut Tip,
+    more_log2: u32,
+    /// Tips of other leaves whose place was taken, since there were more places.
+    displaced: u32,
+    first: [Tip; FIRST],
+    /// A bit for each place that has a tip.
+    taken: [u64; MOST / 64],
+}
+
+impl Tips {
+    /// The tip at a place: the one that was looked for, or another, or none.
+    #[inline(always)]
+    pub(super) fn at(&self, place: Place) -> Option<&Tip> {
+        let all = self.all();
+        all.get(place.index(all.len()))
+    }
+
+    /// Remembers a tip.
+    #[inline(always)]
+    pub(super) fn put(&mut self, place: Place, tip: &Tip) {
+        let all = self.all_mut();
+        let index = place.index(all.len());
+        let Some(at) = all.get_mut(index) else { return };
+        let is_anothers = at.pc != 0 && at.first_place() != tip.first_place();
+        *at = *tip;
+        if let Some(taken) = self.taken.get_mut(index / 64) {
+            *taken |= 1 << (index % 64);
+        }
+        if is_anothers {
+            self.displaced += 1;
+            if self.displaced as usize > self.all().len() / 4 {
+                self.grow();
+            }
+        }
+    }
+
+    /// Forgets all.
+    #[cold]
+    pub(super) fn clear(&mut self) {
+        // Those alone that there are: the others' memory was perhaps never touched.
+        for (word, at) in (0..MOST).step_by(64).enumerate() {
+            while let Some(taken) = self.taken.get_mut(word)
+                && *taken != 0
+            {
+                let index = at + taken.trailing_zeros() as usize;
+                *taken &= *taken - 1;
+                if let Some(tip) = self.all_mut().get_mut(index) {
+                    tip.pc = 0;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn all(&self) -> &[Tip] {
+        if self.more.is_null() {
+            return &self.first;
+        }
+        // SAFETY: a mapping of so many tips, which nobody else has.
+        unsafe { core::slice::from_raw_parts(self.more, 1 << self.more_log2) }
+    }
+
+    #[inline(always)]
+    fn all_mut(&mut self) -> &mut [Tip] {
+        if self.more.is_null() {
+            return &mut self.first;
+        }
+        // SAFETY: as above.
+        unsafe { core::slice::from_raw_parts_mut(self.more, 1 << self.more_log2) }
+    }
+
+    /// Makes more places, and moves the tips there. Where there can be no more, these have to do.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        self.displaced = 0;
+        let (before, old_bytes) = (self.all().len(), size_of_val(self.all()));
+        let after = before << GROWTH_LOG2;
+        if after > MOST {
+            return;
+        }
+        let old = self.more;
+        let Some(new) = map_tips(old_bytes << GROWTH_LOG2) else { return };
+        self.taken.fill(0);
+        (self.more, self.more_log2) = (new, after.trailing_zeros());
+        if old.is_null() {
+            for at in 0..FIRST {
+                if let Some(tip) = self.first.get(at).copied() {
+                    self.moved(&tip, (at, before));
+                }
+            }
+            self.first.iter_mut().for_each(|tip| tip.pc = 0);
+            return;
+        }
+        for at in 0..before {
+            // SAFETY: below the number of places of the old mapping.
+            let tip = unsafe { old.add(at).read() };
+            self.moved(&tip, (at, before));
+        }
+        // SAFETY: mapped by `map_tips`, and no longer known to anybody.
+        unsafe { unmap(old.cast(), old_bytes) };
+        BYTES.fetch_sub(old_bytes, Ordering::Relaxed);
+    }
+
+    /// Puts a tip that was one of so many at its new place. One that lay at a place beyond the first of its leaf's is walked again.
+    fn moved(&mut self, tip: &Tip, (at, of): (usize, usize)) {
+        let place = tip.first_place();
+        if tip.pc != 0 && place.index(of) == at {
+            self.put(place, tip);
+        }
+    }
+}
+
+/// A place in the table, whatever its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u64);
+
+impl Place {
+    /// Where a tip is looked for first, by its leaf.
+    #[inline(always)]
+    pub(super) fn first(pc: u64, caller: &Caller) -> Self {
+        Self((pc.rotate_left(20) ^ caller.pc.rotate_left(40) ^ caller.sp).wrapping_mul(FACTOR))
+    }
+
+    /// Where next, if the tip that is there differs, and this is there where it does.
+    #[inline]
+    pub(super) fn beyond(self, word: u64) -> Self {
+        Self((self.0.rotate_left(23) ^ word).wrapping_mul(FACTOR))
+    }
+
+    /// Among a power of two of them.
+    #[inline(always)]
+    fn index(self, places: usize) -> usize {
+        (self.0 >> (64 - MOST_LOG2)) as usize & places.wrapping_sub(1)
+    }
+}
+
+/// Fibonacci hashing.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// In a child after fork, whose states are empty.
+pub(crate) fn reset() {
+    BYTES.store(0, Ordering::Relaxed);
+}
+
+fn map_tips(bytes: usize) -> Option<*mut Tip> {
+    if BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST_BYTES
+        && let Ok(memory) = map(bytes, mm::READ_WRITE, mm::ANONYMOUS, None)
+    {
+        // A child does not know of it: its parent's state is not there.
+        // SAFETY: freshly mapped.
+        let _ = unsafe { advise(memory, bytes, mm::WIPE_ON_FORK) };
+        return Some(memory.cast());
+    }
+    BYTES.fetch_sub(bytes, Ordering::Relaxed);
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::boxed::Box;
+
+    fn tip(number: u64) -> Tip {
+        Tip {
+            pc: 0x40_0000 + number,
+            caller: Caller { pc: 0x50_0000, sp: 0x7ffc_0000, fp: number },
+            values: RecordId(number as u32),
+            joint: 0,
+            function: 0,
+            needs_fp: false,
+            note: 0,
+            joint_fp: 0,
+            words: [0; WORDS],
+            slots: [Slot(0); WORDS],
+        }
+    }
+
+    fn none() -> Box<Tips> {
+        // SAFETY: memory of zeros is a table without a tip.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    fn known(tips: &Tips, count: u64) -> usize {
+        let is_known = |number: &u64| {
+            let wanted = tip(*number);
+            tips.at(wanted.first_place()).is_some_and(|found| found.pc == wanted.pc && found.values == wanted.values)
+        };
+        (0..count).filter(is_known).count()
+    }
+
+    #[test]
+    fn tips_that_take_turns_get_more_places_until_nearly_all_have_one() {
+        let mut tips = none();
+        for _ in 0..8 {
+            (0..2_000).map(tip).for_each(|tip| tips.put(tip.first_place(), &tip));
+        }
+        assert!((4_096..=MOST).contains(&tips.all().len()), "{}", tips.all().len());
+        assert!(known(&tips, 2_000) > 1_500, "{}", known(&tips, 2_000));
+        tips.clear();
+        assert_eq!(known(&tips, 2_000), 0);
+        assert!(tips.all().iter().all(|tip| tip.pc == 0) && tips.taken.iter().all(|taken| *taken == 0));
+    }
+
+    #[test]
+    fn more_than_there_can_be_places_for_are_as_many_as_there_can_be() {
+        let mut tips = none();
+        for _ in 0..3 {
+            (0..100_000).map(tip).for_each(|tip| tips.put(tip.first_place(), &tip));
+        }
+        assert_eq!(tips.all().len(), MOST);
+        assert!(known(&tips, 100_000) > MOST / 2);
+    }
+
+    #[test]
+    fn a_tip_that_is_walked_anew_at_its_own_place_asks_for_no_more() {
+        let mut tips = none();
+        for _ in 0..10_000 {
+            tips.put(tip(7).first_place(), &tip(7));
+        }
+        assert_eq!((tips.all().len(), known(&tips, 8)), (FIRST, 1));
+    }
+}
