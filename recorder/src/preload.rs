@@ -110,7 +110,7 @@ fn plan(variables: &Variables) -> Option<Plan> {
 /// The C library's `sigaction`.
 pub type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
 
-/// The library's constructor: the C library is set up, the program's own constructors have not run yet. `real` is the `sigaction` behind the exported one.
+/// The library's constructor: the C library is set up, the program's own constructors have not run yet. `real` is the C library's `sigaction`.
 pub fn constructor(real: Option<Sigaction>) {
     if let Some(real) = real {
         action::set_real_sigaction(real);
@@ -228,16 +228,22 @@ pub fn label_leave(before: u64) {
     outside::leave_here(before);
 }
 
-/// `sigaction`, as the application means it; `real` is the C library's.
+/// `sigaction`, as the application means it; `following` is the one behind ours, `real` the C library's. They are two where a sanitizer has one, too.
 ///
 /// # Safety
 /// As the C function.
 #[allow(unsafe_code)]
-pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction, real: Sigaction) -> i32 {
+pub unsafe fn sigaction(
+    signal: i32,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+    following: Sigaction,
+    real: Sigaction,
+) -> i32 {
     // A constructor that runs before ours may call this.
     action::set_real_sigaction(real);
     // SAFETY: as the caller promises.
-    unsafe { action::foreign_sigaction(signal, new, old) }
+    unsafe { action::foreign_sigaction(signal, new, old, following) }
 }
 
 /// Whether there is an agent that may send ticks at any time.

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::config::{Config, Mistake, Surroundings, pattern, variable};
+use crate::lock::Lock;
 use crate::log::{self, log};
 use crate::output::Writing;
 use crate::own;
@@ -25,7 +26,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -57,7 +58,8 @@ pub(crate) enum Wall {
 static DUTY: OnceLock<Duty> = OnceLock::new();
 /// Process whose agent runs; 0: none.
 static AGENT_OF: AtomicU32 = AtomicU32::new(0);
-static AGENT: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+/// Its handle, which the standard library has in memory of the host's allocator: here it is seen by who looks for memory that nothing points to.
+static AGENT: Lock<Option<Thread>> = Lock::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
 static DONE: AtomicBool = AtomicBool::new(false);
 
@@ -136,6 +138,8 @@ pub(crate) fn thread_starts() {
 pub(crate) fn in_child() {
     let Some(duty) = DUTY.get() else { return };
     AGENT_OF.store(0, Ordering::Relaxed);
+    // SAFETY: the process has one thread, which forked outside of this module.
+    std::mem::forget(unsafe { AGENT.take_in_child() });
     match duty {
         Duty::Serve(variables) if serves_children(variables) => start_agent(CHILD_WAITS),
         // Without a store nobody wants to know any more.
@@ -156,8 +160,7 @@ fn start_agent(wait: Duration) {
     let started = own::spawn("profrec-server", move || agent(wait));
     match started {
         Ok(handle) => {
-            let thread = Box::into_raw(Box::new(handle.thread().clone()));
-            AGENT.store(thread, Ordering::Release);
+            *AGENT.lock() = Some(handle.thread().clone());
             timers::are_asked();
         }
         Err(error) => {
@@ -181,8 +184,8 @@ pub(crate) fn end() {
 
 fn wait_for_agent() {
     AGENT_OF.store(0, Ordering::Release);
-    // SAFETY: a pointer that was stored there is never freed.
-    if let Some(agent) = unsafe { AGENT.load(Ordering::Acquire).as_ref() } {
+    // Whoever interrupts its start, in a handler that ends the process, does not wait for itself.
+    if let Some(agent) = AGENT.try_lock().as_deref().and_then(Option::as_ref) {
         agent.unpark();
     }
     let begun = Instant::now();

@@ -49,3 +49,31 @@ fn a_program_with_the_address_sanitizer_is_recorded_once_that_lets_others_before
     assert_eq!((text(&recorded.stderr), recorded.status.code()), (String::new(), plain.status.code()));
     assert_eq!(folded::sum(&profile, ";main;calloc"), 900);
 }
+
+/// What a sanitizer stands in front of, the recorder reaches behind it; and it leaves nothing that one could take for the program's.
+#[test]
+fn programs_with_sanitizers_are_recorded_in_every_mode_and_end_as_they_would() {
+    let directory = scratch();
+    let (program, profile) = (directory.path().join("sanitized"), directory.path().join("p.folded"));
+    let program = program.to_str().unwrap();
+    for sanitizer in ["address", "thread", "undefined"] {
+        programs::gcc(Some("sanitized.c"), &["-g", &format!("-fsanitize={sanitizer}")], program.as_ref());
+        let run = |command: &mut Command| {
+            let output = command.env("ASAN_OPTIONS", "verify_asan_link_order=0").output().unwrap();
+            (text(&output.stdout), text(&output.stderr), output.status.code())
+        };
+        let plain = run(&mut Command::new(program));
+        assert_eq!((plain.1.as_str(), plain.2), ("", Some(5)), "{sanitizer}");
+        for (mode, of, at_least) in [
+            ("allocs", ";main;obtain;malloc", 1_000),
+            ("heap", ";main;obtain;malloc", 1),
+            ("cpu", ";main;work", 100_000_000),
+            ("wall", ";main;work", 100_000_000),
+        ] {
+            let record = ["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap(), "--", program];
+            assert_eq!(run(&mut programs::limited(&record)), plain, "{sanitizer}, {mode}");
+            let sum = folded::sum(&profile, of);
+            assert!(sum >= at_least, "{sanitizer}, {mode}: {sum} of {of}");
+        }
+    }
+}

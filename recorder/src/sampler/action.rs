@@ -143,20 +143,25 @@ fn real() -> SigactionFunction {
 }
 
 /// What the application means by `sigaction` for a signal of ours: its handler is kept and called for signals that are not ours; the kernel keeps ours.
-/// As long as we have none, and for every other signal, the C library's own function does it.
+/// As long as we have none, and for every other signal, the function `following` ours does it.
 ///
 /// # Safety
 /// The pointers are null or valid, as for `sigaction`.
-pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
+pub(crate) unsafe fn foreign_sigaction(
+    signal: i32,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+    following: SigactionFunction,
+) -> i32 {
     if signal != libc::SIGPROF && !SPARE.contains(&signal) {
         // SAFETY: as the caller promises.
-        return unsafe { real()(signal, new, old) };
+        return unsafe { following(signal, new, old) };
     }
     // After vfork, this memory is the parent's, and the actions are not.
     let is_elsewhere = region::header().is_some_and(|header| header.pid.load(Ordering::Relaxed) != syscall::getpid());
     if is_elsewhere {
         // SAFETY: as the caller promises.
-        return unsafe { replace(signal, new, old) };
+        return unsafe { replace(signal, new, old, following) };
     }
     // A copy: `old` may be the same structure.
     // SAFETY: as the caller promises.
@@ -170,7 +175,7 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
                 Some(foreign) => foreign,
                 None => {
                     // SAFETY: as the caller promises.
-                    let result = unsafe { real()(signal, new, old) };
+                    let result = unsafe { following(signal, new, old) };
                     if let Some(wanted) = &wanted.filter(|_| result == 0 && signal == libc::SIGPROF) {
                         OF_SIGPROF.set(wanted);
                     }
@@ -199,13 +204,18 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
     0
 }
 
-/// Has the kernel do what `new` says instead of what we have it do; `old` is what the application had it do.
+/// Has the kernel do what `new` says instead of what we have it do, by the function `following` ours; `old` is what the application had it do.
 ///
 /// # Safety
 /// As for `sigaction`.
-unsafe fn replace(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
+unsafe fn replace(
+    signal: i32,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+    following: SigactionFunction,
+) -> i32 {
     // SAFETY: as the caller promises.
-    let result = unsafe { real()(signal, new, old) };
+    let result = unsafe { following(signal, new, old) };
     // SAFETY: as the caller promises; the call wrote it.
     let old = unsafe { old.as_mut() };
     if result == 0
