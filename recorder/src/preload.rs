@@ -242,8 +242,9 @@ pub unsafe fn sigaction(
 ) -> i32 {
     // A constructor that runs before ours may call this.
     action::set_real_sigaction(real);
+    action::set_following_sigaction(following);
     // SAFETY: as the caller promises.
-    unsafe { action::foreign_sigaction(signal, new, old, following) }
+    unsafe { action::foreign_sigaction(signal, new, old) }
 }
 
 /// Whether there is an agent that may send ticks at any time.

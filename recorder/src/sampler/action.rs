@@ -28,6 +28,8 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 static TAKEN: AtomicI32 = AtomicI32::new(0);
 /// The `sigaction` of the C library, where another of that name stands in front of it: in the preload library.
 static REAL: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// The one behind ours, which is another where a sanitizer has one.
+static FOLLOWING: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The application's own actions for SIGPROF and for the one that was taken.
 static OF_SIGPROF: Foreign = Foreign::new();
@@ -133,35 +135,41 @@ pub(crate) fn set_real_sigaction(function: SigactionFunction) {
     REAL.store(function as *mut (), Ordering::Release);
 }
 
+/// Says which `sigaction` the application's calls go on to.
+pub(crate) fn set_following_sigaction(function: SigactionFunction) {
+    FOLLOWING.store(function as *mut (), Ordering::Release);
+}
+
 fn real() -> SigactionFunction {
-    let function = REAL.load(Ordering::Acquire);
-    if function.is_null() {
-        return libc::sigaction;
-    }
-    // SAFETY: `set_real_sigaction` stored a function of this type.
-    unsafe { core::mem::transmute::<*mut (), SigactionFunction>(function) }
+    known(&REAL).unwrap_or(libc::sigaction)
+}
+
+fn following() -> SigactionFunction {
+    known(&FOLLOWING).unwrap_or_else(real)
+}
+
+#[inline(always)]
+fn known(function: &AtomicPtr<()>) -> Option<SigactionFunction> {
+    let function = function.load(Ordering::Acquire);
+    // SAFETY: a function of this type was stored there.
+    (!function.is_null()).then(|| unsafe { core::mem::transmute::<*mut (), SigactionFunction>(function) })
 }
 
 /// What the application means by `sigaction` for a signal of ours: its handler is kept and called for signals that are not ours; the kernel keeps ours.
-/// As long as we have none, and for every other signal, the function `following` ours does it.
+/// As long as we have none, and for every other signal, the function behind ours does it.
 ///
 /// # Safety
 /// The pointers are null or valid, as for `sigaction`.
-pub(crate) unsafe fn foreign_sigaction(
-    signal: i32,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-    following: SigactionFunction,
-) -> i32 {
+pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
     if signal != libc::SIGPROF && !SPARE.contains(&signal) {
         // SAFETY: as the caller promises.
-        return unsafe { following(signal, new, old) };
+        return unsafe { following()(signal, new, old) };
     }
     // After vfork, this memory is the parent's, and the actions are not.
     let is_elsewhere = region::header().is_some_and(|header| header.pid.load(Ordering::Relaxed) != syscall::getpid());
     if is_elsewhere {
         // SAFETY: as the caller promises.
-        return unsafe { replace(signal, new, old, following) };
+        return unsafe { replace(signal, new, old) };
     }
     // A copy: `old` may be the same structure.
     // SAFETY: as the caller promises.
@@ -175,7 +183,7 @@ pub(crate) unsafe fn foreign_sigaction(
                 Some(foreign) => foreign,
                 None => {
                     // SAFETY: as the caller promises.
-                    let result = unsafe { following(signal, new, old) };
+                    let result = unsafe { following()(signal, new, old) };
                     if let Some(wanted) = &wanted.filter(|_| result == 0 && signal == libc::SIGPROF) {
                         OF_SIGPROF.set(wanted);
                     }
@@ -204,18 +212,13 @@ pub(crate) unsafe fn foreign_sigaction(
     0
 }
 
-/// Has the kernel do what `new` says instead of what we have it do, by the function `following` ours; `old` is what the application had it do.
+/// Has the kernel do what `new` says instead of what we have it do, by the function behind ours; `old` is what the application had it do.
 ///
 /// # Safety
 /// As for `sigaction`.
-unsafe fn replace(
-    signal: i32,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-    following: SigactionFunction,
-) -> i32 {
+unsafe fn replace(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
     // SAFETY: as the caller promises.
-    let result = unsafe { following(signal, new, old) };
+    let result = unsafe { following()(signal, new, old) };
     // SAFETY: as the caller promises; the call wrote it.
     let old = unsafe { old.as_mut() };
     if result == 0
