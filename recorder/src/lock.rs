@@ -46,6 +46,7 @@ impl<T> Lock<T> {
         Held(self)
     }
 
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         let taken = self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then(|| Held(self))
@@ -70,6 +71,7 @@ impl<T> Lock<T> {
     ///
     /// # Safety
     /// As [`Self::begin_anew`].
+    #[cfg(any(test, feature = "server"))]
     pub(crate) unsafe fn take_in_child(&self) -> Option<T>
     where
         T: Default,
