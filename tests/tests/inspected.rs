@@ -313,8 +313,6 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("alloc-hook/src/live/lock.rs try_lock", "a shard of the live allocations"),
             ("alloc-hook/src/live.rs count", "a sampled allocation, for the table of intervals"),
             ("capture/src/region.rs add_pair", "a block that another thread allocated"),
-            ("capture/src/kept/tips.rs grow", "a thread's tips get more places"),
-            ("capture/src/kept/tips.rs map_tips", "a thread's tips get more places"),
             ("capture/src/live.rs bring_in", "live memory changed by 32 KiB"),
             ("capture/src/live.rs raise", "the peak of live memory"),
             ("capture/src/live.rs change_unregistered", "a thread without a record"),

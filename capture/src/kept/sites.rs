@@ -6,7 +6,7 @@
 //! meanwhile, those leaf-ward of the joint too: they say what was true once, and whoever meets them compares.
 
 use super::Kept;
-use super::tips::{Caller, Place, Tip, Tips, WORDS};
+use super::tips::{Caller, Leaf, Place, Tip, Tips, WORDS};
 use crate::modules;
 use crate::rules::Context;
 use crate::stack::{Bounds, StackMemory};
@@ -70,9 +70,10 @@ impl Sites {
         let mut rules = Cached::<C>::new();
         let (rule, _) = rules.lookup(at);
         let caller = Registers::step_quickly(&registers.pack(), rule, &mut memory).ok_or(None)?.caller;
-        let caller = Registers::unpack(caller);
-        let caller = Caller { pc: caller.pc, sp: caller.sp, fp: caller.fp.ok_or(None)? };
-        let (kept, place) = (&self.kept, Place::first(registers.pc, &caller));
+        let Registers { pc, sp, fp } = Registers::unpack(caller);
+        let caller = Caller { pc, sp, fp: fp.ok_or(None)? };
+        let leaf = Leaf { pc: registers.pc, sp: registers.sp, caller, function: function as u8 };
+        let (kept, place) = (&self.kept, Place::first(leaf.pc, &leaf.caller));
         // A lookup can read the list of modules anew.
         if kept.generation != modules::generation()
             || kept.stack_high != stack.high
@@ -80,28 +81,22 @@ impl Sites {
         {
             return Err(Some(place));
         }
-        match self.known_at::<C>(place, &mut memory, (&registers, &caller), function) {
+        match self.known_at::<C>(place, &mut memory, &leaf) {
             Some(values) => Ok(values),
-            None => self.known_beyond::<C>(place, &mut memory, (&registers, &caller), function),
+            None => self.known_beyond::<C>(place, stack, leaf),
         }
     }
 
-    /// The values of the site whose tip has this place, if this is it.
+    /// The values of the site whose tip has this place, if it begins at `leaf` and is as it was.
     #[inline(always)]
-    fn known_at<C: Context>(
-        &self,
-        place: Place,
-        memory: &mut StackMemory,
-        (registers, caller): (&Registers, &Caller),
-        function: Function,
-    ) -> Option<RecordId> {
+    fn known_at<C: Context>(&self, place: Place, memory: &mut StackMemory, leaf: &Leaf) -> Option<RecordId> {
         let (kept, tip) = (&self.kept, self.tips.at(place)?);
-        let differs = (tip.pc ^ registers.pc)
-            | (tip.caller.pc ^ caller.pc)
-            | (tip.caller.sp ^ caller.sp)
-            | ((tip.caller.fp ^ caller.fp) & mask(tip.needs_fp))
-            | u64::from(tip.function ^ function as u8);
-        if differs != 0 || !memory.holds(&tip.slots, &tip.words, registers.sp) {
+        let differs = (tip.pc ^ leaf.pc)
+            | (tip.caller.pc ^ leaf.caller.pc)
+            | (tip.caller.sp ^ leaf.caller.sp)
+            | ((tip.caller.fp ^ leaf.caller.fp) & mask(tip.needs_fp))
+            | u64::from(tip.function ^ leaf.function);
+        if differs != 0 || !memory.holds(&tip.slots, &tip.words, leaf.sp) {
             return None;
         }
         let frames = kept.frames.get(..kept.extent.depth)?;
@@ -121,18 +116,15 @@ impl Sites {
     }
 
     /// The same, where the tip at the first place is not it: a leaf's tips lead from one to the next.
+    ///
+    /// By itself, with what it takes in memory of its own: where the first is it, nothing is stored for this.
     #[inline(never)]
-    fn known_beyond<C: Context>(
-        &self,
-        mut place: Place,
-        memory: &mut StackMemory,
-        (registers, caller): (&Registers, &Caller),
-        function: Function,
-    ) -> Result<RecordId, Option<Place>> {
+    fn known_beyond<C: Context>(&self, mut place: Place, stack: Bounds, leaf: Leaf) -> Result<RecordId, Option<Place>> {
+        let mut memory = StackMemory::new(stack, leaf.sp);
         for _ in 0..MOST_BEYOND {
-            let Some(instead) = self.difference(place, memory, (registers, caller), function) else { break };
+            let Some(instead) = self.difference(place, &mut memory, &leaf) else { break };
             place = place.beyond(instead);
-            if let Some(values) = self.known_at::<C>(place, memory, (registers, caller), function) {
+            if let Some(values) = self.known_at::<C>(place, &mut memory, &leaf) {
                 return Ok(values);
             }
         }
@@ -142,25 +134,18 @@ impl Sites {
     /// What is found instead of what the tip at a place has, where they differ first, seen from the leaf. `None`: it is that of another leaf, or does not differ in anything that could lead on.
     ///
     /// What lies leaf-ward is as the tip has it, so that each walk of a stack that differs there reads that very word: a return address or a frame pointer, and none of the variables in between.
-    fn difference(
-        &self,
-        place: Place,
-        memory: &mut StackMemory,
-        (registers, caller): (&Registers, &Caller),
-        function: Function,
-    ) -> Option<u64> {
-        let tip = self.tips.at(place)?;
-        if (tip.pc, tip.caller.pc, tip.caller.sp, tip.function) != (registers.pc, caller.pc, caller.sp, function as u8)
-        {
+    fn difference(&self, place: Place, memory: &mut StackMemory, leaf: &Leaf) -> Option<u64> {
+        let (tip, caller) = (self.tips.at(place)?, &leaf.caller);
+        if (tip.pc, tip.caller.pc, tip.caller.sp, tip.function) != (leaf.pc, caller.pc, caller.sp, leaf.function) {
             return None;
         }
         if tip.needs_fp && tip.caller.fp != caller.fp {
             return Some(caller.fp);
         }
-        // The joint's is the first, and stands behind the leaf's once more where there are few.
-        let [first, ..] = tip.slots;
-        let words = tip.slots.iter().zip(&tip.words).enumerate();
-        for (_, (slot, word)) in words.rev().filter(|(i, (slot, _))| *i == 0 || **slot != first) {
+        // The joint's comes last. It is the first, and stands behind the leaf's once more where there are few.
+        let mut words = tip.slots.iter().zip(&tip.words);
+        let joints = words.next()?;
+        for (slot, word) in words.rev().filter(|(slot, _)| *slot != joints.0).chain([joints]) {
             let found = memory.read_slot(*slot)?;
             if found != *word {
                 return Some(found);

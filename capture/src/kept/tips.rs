@@ -23,6 +23,7 @@ const MOST: usize = 1 << MOST_LOG2;
 /// Memory of all threads' tables, those in their states left aside.
 const MOST_BYTES: usize = 16 << 20;
 
+/// How much that is. Threads that grow at the same time may forget one: nothing is locked for it.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// A tip that was walked. Two cache lines, in which memory of zeros is none: no code lies at address zero.
@@ -53,6 +54,15 @@ impl Tip {
     fn first_place(&self) -> Place {
         Place::first(self.pc, &self.caller)
     }
+}
+
+/// Where a tip begins: an allocation by `function`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf {
+    pub(super) pc: u64,
+    pub(super) sp: u64,
+    pub(super) caller: Caller,
+    pub(super) function: u8,
 }
 
 /// The leaf's caller.
@@ -143,32 +153,27 @@ impl Tips {
     #[inline(never)]
     fn grow(&mut self) {
         self.displaced = 0;
-        let (before, old_bytes) = (self.all().len(), size_of_val(self.all()));
+        let (old, before) = (self.more, self.all().len());
+        let old_bytes = if old.is_null() { 0 } else { size_of_val(self.all()) };
         let after = before << GROWTH_LOG2;
         if after > MOST {
             return;
         }
-        let old = self.more;
-        let Some(new) = map_tips(old_bytes << GROWTH_LOG2) else { return };
-        self.taken.fill(0);
+        let Some(new) = map_tips(after, old_bytes) else { return };
         (self.more, self.more_log2) = (new, after.trailing_zeros());
-        if old.is_null() {
-            for at in 0..FIRST {
-                if let Some(tip) = self.first.get(at).copied() {
-                    self.moved(&tip, (at, before));
-                }
-            }
-            self.first.iter_mut().for_each(|tip| tip.pc = 0);
-            return;
-        }
+        self.taken.fill(0);
         for at in 0..before {
-            // SAFETY: below the number of places of the old mapping.
-            let tip = unsafe { old.add(at).read() };
+            let tip = match self.first.get(at) {
+                Some(tip) if old.is_null() => *tip,
+                // SAFETY: below the number of places of the old mapping.
+                _ => unsafe { old.add(at).read() },
+            };
             self.moved(&tip, (at, before));
         }
-        // SAFETY: mapped by `map_tips`, and no longer known to anybody.
-        unsafe { unmap(old.cast(), old_bytes) };
-        BYTES.fetch_sub(old_bytes, Ordering::Relaxed);
+        if !old.is_null() {
+            // SAFETY: mapped by `map_tips`, and no longer known to anybody.
+            unsafe { unmap(old.cast(), old_bytes) };
+        }
     }
 
     /// Puts a tip that was one of so many at its new place. One that lay at a place beyond the first of its leaf's is walked again.
@@ -212,17 +217,19 @@ pub(crate) fn reset() {
     BYTES.store(0, Ordering::Relaxed);
 }
 
-fn map_tips(bytes: usize) -> Option<*mut Tip> {
-    if BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST_BYTES
-        && let Ok(memory) = map(bytes, mm::READ_WRITE, mm::ANONYMOUS, None)
-    {
-        // A child does not know of it: its parent's state is not there.
-        // SAFETY: freshly mapped.
-        let _ = unsafe { advise(memory, bytes, mm::WIPE_ON_FORK) };
-        return Some(memory.cast());
+/// Memory for so many tips, in the place of so many bytes.
+fn map_tips(count: usize, instead_of: usize) -> Option<*mut Tip> {
+    let bytes = count * size_of::<Tip>();
+    let all = BYTES.load(Ordering::Relaxed) + bytes - instead_of;
+    if all > MOST_BYTES {
+        return None;
     }
-    BYTES.fetch_sub(bytes, Ordering::Relaxed);
-    None
+    let memory = map(bytes, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
+    BYTES.store(all, Ordering::Relaxed);
+    // A child does not know of it: its parent's state is not there.
+    // SAFETY: freshly mapped.
+    let _ = unsafe { advise(memory, bytes, mm::WIPE_ON_FORK) };
+    Some(memory.cast())
 }
 
 #[cfg(test)]
