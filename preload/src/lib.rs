@@ -139,7 +139,7 @@ static CONSTRUCTOR: extern "C" fn() = {
         // The first allocation may not have come yet.
         family::ensure_started::<Preload>();
         execute::set_up();
-        preload::constructor(signal::real());
+        preload::constructor(signal::behind());
     }
     construct
 };

@@ -1,29 +1,24 @@
 //! `sigaction` and `signal`: an application that handles a signal of the recorder's too keeps its handler, and the recorder its own.
 
 use crate::thread::next;
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicPtr;
-use profile_recorder::preload;
+use profile_recorder::preload::{self, Sigaction, Sigactions};
 
-type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
-
-/// The C library's `sigaction`, whoever stands in front of it. The one of a sanitizer is not set up yet when this library begins, and does not do what it says; and the thread sanitizer's puts signals off.
-pub(crate) fn real() -> Option<Sigaction> {
-    static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    // glibc's other name for it, which nobody stands in front of.
-    find(&REAL, c"__sigaction").or_else(following)
-}
-
-/// The `sigaction` behind ours, which the application's calls go on to.
-fn following() -> Option<Sigaction> {
+/// What is behind our `sigaction`. Found once, by the constructor if no other calls it before: a handler and a child after fork may call it, and not look for names.
+///
+/// A sanitizer's is not set up yet when this library begins, and does not do what it says; and the thread sanitizer's puts signals off.
+pub(crate) fn behind() -> Option<Sigactions> {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    find(&NEXT, c"sigaction")
-}
-
-fn find(slot: &AtomicPtr<c_void>, name: &CStr) -> Option<Sigaction> {
-    let function = next(slot, name);
-    // SAFETY: the symbols of these names have this type.
-    (!function.is_null()).then(|| unsafe { core::mem::transmute::<*mut c_void, Sigaction>(function) })
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let find = |slot, name| {
+        let function = next(slot, name);
+        // SAFETY: the symbols of these names have this type.
+        (!function.is_null()).then(|| unsafe { core::mem::transmute::<*mut c_void, Sigaction>(function) })
+    };
+    let following = find(&NEXT, c"sigaction")?;
+    // glibc's other name for its own, which nobody stands in front of.
+    Some(Sigactions { real: find(&REAL, c"__sigaction").unwrap_or(following), following })
 }
 
 /// `sigaction` of the C library.
@@ -32,9 +27,9 @@ fn find(slot: &AtomicPtr<c_void>, name: &CStr) -> Option<Sigaction> {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    let (Some(following), Some(real)) = (following(), real()) else { return -1 };
+    let Some(behind) = behind() else { return -1 };
     // SAFETY: as the host calls it.
-    unsafe { preload::sigaction(signal, new, old, following, real) }
+    unsafe { preload::sigaction(signal, new, old, &behind) }
 }
 
 /// `signal` of the C library, in its BSD meaning: the handler stays, and calls are restarted.

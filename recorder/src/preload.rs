@@ -107,13 +107,12 @@ fn plan(variables: &Variables) -> Option<Plan> {
     Some(Plan { purpose, directory, follow, own_library: true })
 }
 
-/// The C library's `sigaction`.
-pub type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+pub use action::{Sigaction, Sigactions};
 
-/// The library's constructor: the C library is set up, the program's own constructors have not run yet. `real` is the C library's `sigaction`.
-pub fn constructor(real: Option<Sigaction>) {
-    if let Some(real) = real {
-        action::set_real_sigaction(real);
+/// The library's constructor: the C library is set up, the program's own constructors have not run yet. `behind` is what is behind the exported `sigaction`.
+pub fn constructor(behind: Option<Sigactions>) {
+    if let Some(behind) = behind {
+        action::set_sigactions(&behind);
     }
     if !RECORDED.load(Ordering::Acquire) {
         return;
@@ -228,7 +227,7 @@ pub fn label_leave(before: u64) {
     outside::leave_here(before);
 }
 
-/// `sigaction`, as the application means it; `following` is the one behind ours, `real` the C library's. They are two where a sanitizer has one, too.
+/// `sigaction`, as the application means it; `behind` is what is behind the exported one.
 ///
 /// # Safety
 /// As the C function.
@@ -237,12 +236,10 @@ pub unsafe fn sigaction(
     signal: i32,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
-    following: Sigaction,
-    real: Sigaction,
+    behind: &Sigactions,
 ) -> i32 {
     // A constructor that runs before ours may call this.
-    action::set_real_sigaction(real);
-    action::set_following_sigaction(following);
+    action::set_sigactions(behind);
     // SAFETY: as the caller promises.
     unsafe { action::foreign_sigaction(signal, new, old) }
 }

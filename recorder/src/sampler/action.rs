@@ -128,31 +128,37 @@ impl Change {
     }
 }
 
-type SigactionFunction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
+/// A function of the type of `sigaction`.
+pub type Sigaction = unsafe extern "C" fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32;
 
-/// Says which `sigaction` is the C library's own.
-pub(crate) fn set_real_sigaction(function: SigactionFunction) {
-    REAL.store(function as *mut (), Ordering::Release);
+/// The functions behind the preload library's `sigaction`.
+#[derive(Clone, Copy, Debug)]
+pub struct Sigactions {
+    /// The C library's.
+    pub real: Sigaction,
+    /// The next of that name, which the application's calls go on to: a sanitizer has one of its own.
+    pub following: Sigaction,
 }
 
-/// Says which `sigaction` the application's calls go on to.
-pub(crate) fn set_following_sigaction(function: SigactionFunction) {
-    FOLLOWING.store(function as *mut (), Ordering::Release);
+/// Says what is behind the exported `sigaction`.
+pub(crate) fn set_sigactions(behind: &Sigactions) {
+    REAL.store(behind.real as *mut (), Ordering::Release);
+    FOLLOWING.store(behind.following as *mut (), Ordering::Release);
 }
 
-fn real() -> SigactionFunction {
+fn real() -> Sigaction {
     known(&REAL).unwrap_or(libc::sigaction)
 }
 
-fn following() -> SigactionFunction {
+fn following() -> Sigaction {
     known(&FOLLOWING).unwrap_or_else(real)
 }
 
 #[inline(always)]
-fn known(function: &AtomicPtr<()>) -> Option<SigactionFunction> {
+fn known(function: &AtomicPtr<()>) -> Option<Sigaction> {
     let function = function.load(Ordering::Acquire);
     // SAFETY: a function of this type was stored there.
-    (!function.is_null()).then(|| unsafe { core::mem::transmute::<*mut (), SigactionFunction>(function) })
+    (!function.is_null()).then(|| unsafe { core::mem::transmute::<*mut (), Sigaction>(function) })
 }
 
 /// What the application means by `sigaction` for a signal of ours: its handler is kept and called for signals that are not ours; the kernel keeps ours.
