@@ -21,8 +21,9 @@ export async function withPage(name, scenario) {
     page.on('console', message => { if (message.type() === 'error' && !/^Failed to load resource/.test(message.text())) errors.push(message.text()); });
     page.on('request', request => requests.push(request.url()));
     const session = await browser.target().createCDPSession();
-    await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: directory });
     const tools = new Tools(page, directory, name);
+    session.on('Browser.downloadProgress', ({ state }) => { if (state === 'completed') tools.downloaded++; });
+    await session.send('Browser.setDownloadBehavior', { behavior: 'allow', downloadPath: directory, eventsEnabled: true });
     await scenario(page, tools, requests);
     assert.deepEqual(errors, []);
   } finally {
@@ -33,7 +34,7 @@ export async function withPage(name, scenario) {
 
 class Tools {
   constructor(page, directory, name) {
-    Object.assign(this, { page, directory, name });
+    Object.assign(this, { page, directory, name, downloaded: 0 });
   }
 
   text(selector) {
@@ -79,15 +80,14 @@ class Tools {
 
   /** Chooses a download; its contents. */
   async download(form) {
-    const before = new Set(readdirSync(this.directory));
+    const before = new Set(readdirSync(this.directory)), { downloaded } = this;
     const value = await this.page.$$eval('#download option', (options, form) => options.find(option => option.textContent.startsWith(form))?.value, form);
     assert(value, `${form} can be downloaded`);
     await this.page.select('#download', value);
-    for (let tries = 0; tries < 200; tries++, await wait(50)) {
-      const name = readdirSync(this.directory).find(name => !before.has(name) && !name.endsWith('.crdownload') && !name.startsWith('.'));
-      if (name) return { name, bytes: readFileSync(join(this.directory, name)) };
-    }
-    assert.fail(`${form} was not downloaded`);
+    // The browser says when: a file of that name, with nothing in it, is there before.
+    for (let tries = 0; this.downloaded === downloaded; tries++, await wait(50)) assert(tries < 200, `${form} was not downloaded`);
+    const name = readdirSync(this.directory).find(name => !before.has(name) && !name.startsWith('.'));
+    return { name, bytes: readFileSync(join(this.directory, name)) };
   }
 
   async openFile(path) {
