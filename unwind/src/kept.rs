@@ -93,6 +93,16 @@ impl<G: Unwind, T> KeptFrame<G, T> {
         G::unpack(self.registers)
     }
 
+    /// How many words tell whether its caller is as it was; `None` if comparing is not enough.
+    #[inline]
+    pub fn compared_words(&self) -> Option<usize> {
+        match self.check {
+            Check::Word => Some(1),
+            Check::Words => Some(2),
+            Check::Step | Check::Root => None,
+        }
+    }
+
     /// The end of its words among all.
     #[inline]
     fn words_end(&self) -> usize {

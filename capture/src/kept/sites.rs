@@ -15,11 +15,28 @@ use crate::tree::{self, Tree};
 use crate::walk::Cached;
 use layout::{Function, ModuleIndex, RecordId, Root};
 use unwind::arch::Registers;
-use unwind::kept::{self, Word};
+use unwind::kept::{self, KeptFrame, Word};
 use unwind::{FrameAddress, Memory, Rules, Truncated, Unwind};
 
 /// So many tips of a leaf are looked at, behind the first: more are as fast to walk.
 const MOST_BEYOND: usize = 3;
+
+/// Where a tip is to be remembered that was not found.
+#[derive(Clone, Copy, Debug)]
+struct Vacancy {
+    place: Place,
+    /// Place of one whose words are all there, and whose joint is not among what is kept. If the new one's joint lies nearer to the root, it holds wherever that one does, and has its place.
+    met_deeper: Option<Place>,
+}
+
+/// Where a tip and a stack differ first, seen from the leaf.
+#[derive(Clone, Copy, Debug)]
+enum Difference {
+    /// Another word is found.
+    Word(u64),
+    /// Another frame is kept where the joint was: the note of that.
+    Joint(u64),
+}
 
 /// What a thread's allocation hook keeps from one stack to the next.
 #[derive(Debug)]
@@ -50,7 +67,7 @@ impl Sites {
                 compare::<C>(recording, (stack, thread), (at, registers), (function, values));
                 Some(values)
             }
-            Err(place) => self.walked::<C>(recording, (stack, thread), (at, registers), function, place),
+            Err(vacancy) => self.walked::<C>(recording, (stack, thread), (at, registers), function, vacancy),
         }
     }
 
@@ -62,7 +79,7 @@ impl Sites {
         stack: Bounds,
         (at, registers): (FrameAddress, Registers),
         function: Function,
-    ) -> Result<RecordId, Option<Place>> {
+    ) -> Result<RecordId, Option<Vacancy>> {
         if modules::is_stale() {
             return Err(None);
         }
@@ -79,7 +96,7 @@ impl Sites {
             || kept.stack_high != stack.high
             || kept.root != (Root::Allocs as u8, labels)
         {
-            return Err(Some(place));
+            return Err(Some(Vacancy { place, met_deeper: None }));
         }
         match self.known_at::<C>(place, &mut memory, &leaf) {
             Some(values) => Ok(values),
@@ -119,28 +136,44 @@ impl Sites {
     ///
     /// By itself, with what it takes in memory of its own: where the first is it, nothing is stored for this.
     #[inline(never)]
-    fn known_beyond<C: Context>(&self, mut place: Place, stack: Bounds, leaf: Leaf) -> Result<RecordId, Option<Place>> {
+    fn known_beyond<C: Context>(
+        &self,
+        mut place: Place,
+        stack: Bounds,
+        leaf: Leaf,
+    ) -> Result<RecordId, Option<Vacancy>> {
         let mut memory = StackMemory::new(stack, leaf.sp);
+        let mut met_deeper = None;
         for _ in 0..MOST_BEYOND {
-            let Some(instead) = self.difference(place, &mut memory, &leaf) else { break };
+            let instead = match self.difference(place, &mut memory, &leaf) {
+                None => break,
+                Some(Difference::Word(word)) => {
+                    met_deeper = None;
+                    word
+                }
+                Some(Difference::Joint(note)) => {
+                    met_deeper = Some(place);
+                    note
+                }
+            };
             place = place.beyond(instead);
             if let Some(values) = self.known_at::<C>(place, &mut memory, &leaf) {
                 return Ok(values);
             }
         }
-        Err(Some(place))
+        Err(Some(Vacancy { place, met_deeper }))
     }
 
     /// What is found instead of what the tip at a place has, where they differ first, seen from the leaf. `None`: it is that of another leaf, or does not differ in anything that could lead on.
     ///
     /// What lies leaf-ward is as the tip has it, so that each walk of a stack that differs there reads that very word: a return address or a frame pointer, and none of the variables in between.
-    fn difference(&self, place: Place, memory: &mut StackMemory, leaf: &Leaf) -> Option<u64> {
+    fn difference(&self, place: Place, memory: &mut StackMemory, leaf: &Leaf) -> Option<Difference> {
         let (tip, caller) = (self.tips.at(place)?, &leaf.caller);
         if (tip.pc, tip.caller.pc, tip.caller.sp, tip.function) != (leaf.pc, caller.pc, caller.sp, leaf.function) {
             return None;
         }
         if tip.needs_fp && tip.caller.fp != caller.fp {
-            return Some(caller.fp);
+            return Some(Difference::Word(caller.fp));
         }
         // The joint's comes last. It is the first, and stands behind the leaf's once more where there are few.
         let mut words = tip.slots.iter().zip(&tip.words);
@@ -148,12 +181,12 @@ impl Sites {
         for (slot, word) in words.rev().filter(|(slot, _)| *slot != joints.0).chain([joints]) {
             let found = memory.read_slot(*slot)?;
             if found != *word {
-                return Some(found);
+                return Some(Difference::Word(found));
             }
         }
         let frames = self.kept.frames.get(..self.kept.extent.depth)?;
         let note = frames.get(usize::from(tip.joint)).map_or(0, |joint| joint.note);
-        (note != tip.note).then_some(note)
+        (note != tip.note).then_some(Difference::Joint(note))
     }
 
     /// The values of any other.
@@ -164,7 +197,7 @@ impl Sites {
         (stack, thread): (Bounds, RecordId),
         (at, registers): (FrameAddress, Registers),
         function: Function,
-        place: Option<Place>,
+        vacancy: Option<Vacancy>,
     ) -> Option<RecordId> {
         if self.kept.generation != modules::generation() || self.kept.stack_high != stack.high {
             self.tips.clear();
@@ -172,20 +205,21 @@ impl Sites {
         let (root, start) = ((stack, thread, Root::Allocs), (at, registers, None));
         let caller = self.kept.capture::<C>(recording, root, start, Some(Tree::frame_of(function)))?;
         let values = recording.tree.site(caller, function)?;
-        if let Some(place) = place {
+        if let Some(vacancy) = vacancy {
             // What cannot be remembered is walked again.
-            let _ = self.remember::<C>(place, function, values);
+            let _ = self.remember::<C>(vacancy, function, values);
         }
         Some(values)
     }
 
     /// Remembers the tip of the stack that is kept now.
     #[inline(always)]
-    fn remember<C: Context>(&mut self, place: Place, function: Function, values: RecordId) -> Option<()> {
+    fn remember<C: Context>(&mut self, vacancy: Vacancy, function: Function, values: RecordId) -> Option<()> {
         let Kept { extent, shared, frames, words, end, .. } = &self.kept;
         let frames = frames.get(..extent.depth)?;
         let [.., leafs_caller, leaf] = frames else { return None };
-        let joint = (*shared)?.min(frames.len().checked_sub(2)?).checked_sub(1)?;
+        let shared = (*shared)?.min(frames.len().checked_sub(2)?).checked_sub(1)?;
+        let joint = shared.min(joint_within(frames, WORDS)?);
         let [way @ .., _] = frames.get(joint..)? else { return None };
         let [at_joint, ..] = way else { return None };
         // Code that belongs to no object can be replaced by other code without a word to anybody. And a frame of the recorder's own has its caller's node.
@@ -218,9 +252,30 @@ impl Sites {
             words: read.map(|word| word.word),
             slots: read.map(|word| word.slot),
         };
-        self.tips.put(place, &tip);
+        let Vacancy { place, met_deeper } = vacancy;
+        let instead = met_deeper.filter(|at| self.tips.at(*at).is_some_and(|deeper| deeper.joint > tip.joint));
+        self.tips.put(instead.unwrap_or(place), &tip);
         Some(())
     }
+}
+
+/// The root-most frame that can be the joint of a tip with so many words.
+///
+/// The nearer to the root, the more of what may be kept has it.
+#[inline(always)]
+fn joint_within(frames: &[KeptFrame<Registers, ModuleIndex>], mut words: usize) -> Option<usize> {
+    let leafs_caller = frames.len().checked_sub(2)?;
+    let mut joint = leafs_caller;
+    for (at, callee) in frames.get(..=leafs_caller)?.iter().enumerate().rev() {
+        if callee.tag != ModuleIndex::NONE && !modules::is_own(callee.tag) {
+            joint = at;
+        }
+        match callee.compared_words().and_then(|more| words.checked_sub(more)) {
+            Some(left) if callee.tag != ModuleIndex::NONE => words = left,
+            _ => break,
+        }
+    }
+    Some(joint)
 }
 
 /// Walks the same stack plainly; another site ends the process by an illegal instruction, which no test can miss. By itself, so that a hook without room for it takes none.
