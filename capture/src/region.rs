@@ -8,7 +8,7 @@
 //! Publish a record: its *last* field by a Release store of whoever made it -> readers of the file, or Acquire loads.
 #![allow(unsafe_code)]
 
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, fetch_line};
 use crate::syscall::{Errno, File, map, mm, unmap};
 use crate::{clock, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -165,6 +165,12 @@ fn header_at(base: *mut u8) -> &'static Header {
 pub unsafe fn record<T>(id: RecordId) -> &'static T {
     // SAFETY: the caller's promise; chunks are never taken back.
     unsafe { &*BASE.load(Ordering::Relaxed).add(id.offset()).cast::<T>() }
+}
+
+/// Lets the processor fetch a record from memory.
+#[inline(always)]
+pub fn fetch(id: RecordId) {
+    fetch_line(BASE.load(Ordering::Relaxed).wrapping_add(id.offset()));
 }
 
 /// The bytes of a text.

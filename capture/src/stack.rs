@@ -135,14 +135,15 @@ impl Memory for StackMemory {
 }
 
 impl StackMemory {
-    /// Whether memory holds all of these words, whose numbers come first. They lie at `sp` or nearer to the root.
+    /// Whether memory holds all of these words, which lie so many words from `sp`, nearer to the root.
     #[inline(always)]
-    pub fn holds<const N: usize>(&self, slots: &[Slot; N], words: &[u64; N], sp: u64) -> bool {
+    pub fn holds<const N: usize>(&self, distances: &[u16; N], words: &[u64; N], sp: u64) -> bool {
         if !self.is_known(sp) {
             return false;
         }
         // SAFETY: they lie between `sp`, hence the stack's pointer, and the stack's top.
-        let differ = slots.iter().zip(words).fold(0, |all, (slot, word)| all | unsafe { self.word(slot.0) ^ word });
+        let found = |distance: u16| unsafe { core::ptr::read_unaligned(at_distance(sp, distance) as *const u64) };
+        let differ = distances.iter().zip(words).fold(0, |all, (distance, word)| all | found(*distance) ^ word);
         at_once(differ) == 0
     }
 
@@ -151,6 +152,18 @@ impl StackMemory {
     pub fn address_of(&self, Slot(number): Slot) -> u64 {
         self.slots_from.wrapping_add(u64::from(number))
     }
+}
+
+/// Where a word lies that is so many words from `sp`, nearer to the root.
+#[inline(always)]
+pub fn at_distance(sp: u64, distance: u16) -> u64 {
+    sp.wrapping_add(u64::from(distance) * 8)
+}
+
+/// How many words from `sp` a word lies. `None`: farther than a number says.
+pub fn distance_of(address: u64, sp: u64) -> Option<u16> {
+    let distance = u16::try_from(address.checked_sub(sp)? / 8).ok()?;
+    (at_distance(sp, distance) == address).then_some(distance)
 }
 
 /// The same number, of which the compiler knows nothing: it would ask for each of its parts by itself.
@@ -214,6 +227,28 @@ mod tests {
         let last = memory.slot(low + 56).unwrap();
         assert_eq!(last, Slot(u32::MAX));
         assert_eq!(StackMemory::new(Bounds::default(), low).read_slot(last), None, "no stack is known");
+    }
+
+    #[test]
+    fn words_at_distances_are_held_as_long_as_none_changed() {
+        let mut stack: [u64; 40] = core::array::from_fn(|i| i as u64 * 5);
+        let sp = stack.as_ptr() as u64 + 32;
+        let bounds = Bounds { low: sp - 32, high: sp + 288 };
+        let distances = [0, 35, 7].map(|distance| distance_of(sp + distance * 8, sp).unwrap());
+        assert_eq!(distances, [0, 35, 7]);
+        let words = [20, 195, 55];
+        assert!(StackMemory::new(bounds, sp - 16).holds(&distances, &words, sp));
+        assert!(!StackMemory::new(bounds, sp + 8).holds(&distances, &words, sp), "below the stack pointer");
+        assert!(!StackMemory::new(Bounds::default(), sp).holds(&distances, &words, sp), "no stack is known");
+        for changed in [4, 39, 11] {
+            let was = core::mem::replace(&mut core::hint::black_box(&mut stack)[changed], 1);
+            assert!(!StackMemory::new(bounds, sp).holds(&distances, &words, sp), "{changed}");
+            core::hint::black_box(&mut stack)[changed] = was;
+        }
+        assert!(StackMemory::new(bounds, sp).holds(&distances, &words, sp));
+        let far = u64::from(u16::MAX) * 8;
+        assert_eq!([sp - 8, sp + 4, sp + far + 8].map(|address| distance_of(address, sp)), [None; 3]);
+        assert_eq!(distance_of(sp + far, sp), Some(u16::MAX));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 //! Called from: the allocation hook, under its guard. A program allocates at the same places over and over, and between two of them a few calls return and a few are made. So a tip that
 //! was walked is remembered: the words that tell whether the way from the leaf to a kept frame, the *joint*, is as it was, and the values of the site. Where memory holds those words, and what
 //! is kept from the joint root-ward, the site is known, without a step and without a search: nothing else decides where a walk comes to (see [`unwind::kept`]). Kept frames stay as they are
-//! meanwhile, those leaf-ward of the joint too: they say what was true once, and whoever meets them compares.
+//! meanwhile, those leaf-ward of the joint too: they say what was true once, and whoever meets them compares. So the joint lies as near to the root as a tip's words reach: what happens to be
+//! kept leaf-ward of it does not matter then.
 
 use super::Kept;
-use super::tips::{Caller, Leaf, Place, Tip, Tips, WORDS};
+use super::tips::{Caller, Leaf, Next, Place, Tip, Tips, WORDS};
 use crate::modules;
 use crate::rules::Context;
-use crate::stack::{Bounds, StackMemory};
+use crate::stack::{Bounds, StackMemory, at_distance, distance_of};
 use crate::thread::Recording;
 use crate::tree::{self, Tree};
 use crate::walk::Cached;
@@ -24,9 +25,20 @@ const MOST_BEYOND: usize = 3;
 /// Where a tip is to be remembered that was not found.
 #[derive(Clone, Copy, Debug)]
 struct Vacancy {
+    /// Where its leaf's tips are looked for first.
+    first: Place,
     place: Place,
     /// Place of one whose words are all there, and whose joint is not among what is kept. If the new one's joint lies nearer to the root, it holds wherever that one does, and has its place.
     met_deeper: Option<Place>,
+}
+
+/// A tip that is met.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// Where its leaf's tips are looked for first.
+    first: Place,
+    place: Place,
+    values: RecordId,
 }
 
 /// Where a tip and a stack differ first, seen from the leaf.
@@ -62,7 +74,8 @@ impl Sites {
         function: Function,
     ) -> Option<RecordId> {
         match self.known::<C>(recording.labels, stack, (at, registers), function) {
-            Ok(values) => {
+            Ok(Found { first, place, values }) => {
+                self.tips.met(first, place, values);
                 #[cfg(feature = "oracle")]
                 compare::<C>(recording, (stack, thread), (at, registers), (function, values));
                 Some(values)
@@ -79,7 +92,7 @@ impl Sites {
         stack: Bounds,
         (at, registers): (FrameAddress, Registers),
         function: Function,
-    ) -> Result<RecordId, Option<Vacancy>> {
+    ) -> Result<Found, Option<Vacancy>> {
         if modules::is_stale() {
             return Err(None);
         }
@@ -96,10 +109,10 @@ impl Sites {
             || kept.stack_high != stack.high
             || kept.root != (Root::Allocs as u8, labels)
         {
-            return Err(Some(Vacancy { place, met_deeper: None }));
+            return Err(Some(Vacancy { first: place, place, met_deeper: None }));
         }
         match self.known_at::<C>(place, &mut memory, &leaf) {
-            Some(values) => Ok(values),
+            Some(values) => Ok(Found { first: place, place, values }),
             None => self.known_beyond::<C>(place, stack, leaf),
         }
     }
@@ -113,16 +126,16 @@ impl Sites {
             | (tip.caller.sp ^ leaf.caller.sp)
             | ((tip.caller.fp ^ leaf.caller.fp) & mask(tip.needs_fp))
             | u64::from(tip.function ^ leaf.function);
-        if differs != 0 || !memory.holds(&tip.slots, &tip.words, leaf.sp) {
+        if differs != 0 || !memory.holds(&tip.distances, &tip.words, leaf.caller.sp) {
             return None;
         }
         let frames = kept.frames.get(..kept.extent.depth)?;
         let joint = frames.get(usize::from(tip.joint))?;
         let Registers { sp, fp, .. } = joint.registers();
         // The first of the words is the return address that lies at the joint.
-        let [slot, ..] = tip.slots;
+        let [distance, ..] = tip.distances;
         if joint.note != tip.note
-            || sp != memory.address_of(slot).wrapping_add(8)
+            || sp != at_distance(leaf.caller.sp, distance).wrapping_add(8)
             || (tip.joint_fp != 0 && fp != Some(tip.joint_fp))
         {
             return None;
@@ -136,14 +149,9 @@ impl Sites {
     ///
     /// By itself, with what it takes in memory of its own: where the first is it, nothing is stored for this.
     #[inline(never)]
-    fn known_beyond<C: Context>(
-        &self,
-        mut place: Place,
-        stack: Bounds,
-        leaf: Leaf,
-    ) -> Result<RecordId, Option<Vacancy>> {
+    fn known_beyond<C: Context>(&self, first: Place, stack: Bounds, leaf: Leaf) -> Result<Found, Option<Vacancy>> {
         let mut memory = StackMemory::new(stack, leaf.sp);
-        let mut met_deeper = None;
+        let (mut place, mut met_deeper) = (first, None);
         for _ in 0..MOST_BEYOND {
             let instead = match self.difference(place, &mut memory, &leaf) {
                 None => break,
@@ -158,10 +166,10 @@ impl Sites {
             };
             place = place.beyond(instead);
             if let Some(values) = self.known_at::<C>(place, &mut memory, &leaf) {
-                return Ok(values);
+                return Ok(Found { first, place, values });
             }
         }
-        Err(Some(Vacancy { place, met_deeper }))
+        Err(Some(Vacancy { first, place, met_deeper }))
     }
 
     /// What is found instead of what the tip at a place has, where they differ first, seen from the leaf. `None`: it is that of another leaf, or does not differ in anything that could lead on.
@@ -176,10 +184,10 @@ impl Sites {
             return Some(Difference::Word(caller.fp));
         }
         // The joint's comes last. It is the first, and stands behind the leaf's once more where there are few.
-        let mut words = tip.slots.iter().zip(&tip.words);
+        let mut words = tip.distances.iter().zip(&tip.words);
         let joints = words.next()?;
-        for (slot, word) in words.rev().filter(|(slot, _)| *slot != joints.0).chain([joints]) {
-            let found = memory.read_slot(*slot)?;
+        for (distance, word) in words.rev().filter(|(distance, _)| *distance != joints.0).chain([joints]) {
+            let found = memory.numbered_word(at_distance(caller.sp, *distance))?.1;
             if found != *word {
                 return Some(Difference::Word(found));
             }
@@ -207,14 +215,20 @@ impl Sites {
         let values = recording.tree.site(caller, function)?;
         if let Some(vacancy) = vacancy {
             // What cannot be remembered is walked again.
-            let _ = self.remember::<C>(vacancy, function, values);
+            let _ = self.remember::<C>(&StackMemory::new(stack, registers.sp), vacancy, function, values);
         }
         Some(values)
     }
 
     /// Remembers the tip of the stack that is kept now.
     #[inline(always)]
-    fn remember<C: Context>(&mut self, vacancy: Vacancy, function: Function, values: RecordId) -> Option<()> {
+    fn remember<C: Context>(
+        &mut self,
+        memory: &StackMemory,
+        vacancy: Vacancy,
+        function: Function,
+        values: RecordId,
+    ) -> Option<()> {
         let Kept { extent, shared, frames, words, end, .. } = &self.kept;
         let frames = frames.get(..extent.depth)?;
         let [.., leafs_caller, leaf] = frames else { return None };
@@ -237,6 +251,10 @@ impl Sites {
         let Registers { pc, sp, fp } = leafs_caller.registers();
         let caller = Caller { pc, sp, fp: fp? };
         let joint_fp = at_joint.registers().fp?;
+        let mut distances = [0; WORDS];
+        for (distance, word) in distances.iter_mut().zip(&read) {
+            *distance = distance_of(memory.address_of(word.slot), sp)?;
+        }
         if tip.joint_needs_frame_pointer && joint_fp == 0 {
             return None;
         }
@@ -250,11 +268,14 @@ impl Sites {
             note: at_joint.note,
             joint_fp: joint_fp & mask(tip.joint_needs_frame_pointer),
             words: read.map(|word| word.word),
-            slots: read.map(|word| word.slot),
+            distances,
+            next: Next::default(),
         };
-        let Vacancy { place, met_deeper } = vacancy;
+        let Vacancy { first, place, met_deeper } = vacancy;
         let instead = met_deeper.filter(|at| self.tips.at(*at).is_some_and(|deeper| deeper.joint > tip.joint));
-        self.tips.put(instead.unwrap_or(place), &tip);
+        let place = instead.unwrap_or(place);
+        self.tips.put(place, &tip);
+        self.tips.met(first, place, values);
         Some(())
     }
 }

@@ -6,10 +6,11 @@
 //! The place follows from the leaf and its caller. Of tips that have these in common, the first has that place, and tells where the others are: by the word that is found instead of one of its own.
 #![allow(unsafe_code)]
 
+use crate::mapping::fetch_line;
+use crate::region;
 use crate::syscall::{advise, map, mm, unmap};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use layout::RecordId;
-use unwind::Slot;
 
 /// Words of a tip, those of the leaf left aside.
 pub(super) const WORDS: usize = 6;
@@ -45,8 +46,10 @@ pub(super) struct Tip {
     /// The joint's frame pointer, or zero if nothing depends on it.
     pub(super) joint_fp: u64,
     pub(super) words: [u64; WORDS],
-    /// Of the words. Where there are fewer, the first is there several times.
-    pub(super) slots: [Slot; WORDS],
+    /// How many words from the caller's stack pointer they lie. Where there are fewer, the first is there several times.
+    pub(super) distances: [u16; WORDS],
+    /// What was met behind it, the last time.
+    pub(super) next: Next,
 }
 
 impl Tip {
@@ -73,6 +76,17 @@ pub(super) struct Caller {
     pub(super) fp: u64,
 }
 
+/// A tip, by what has to be fetched from memory for it. Programs go the same ways again: what was met behind a tip the last time is fetched as soon as that is met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Next {
+    /// Number of the place where its leaf's tips are looked for first.
+    first: u16,
+    /// Number of the place where it is.
+    place: u16,
+    values: RecordId,
+}
+
 /// The table. Memory of zeros is one without a tip.
 #[derive(Debug)]
 pub(super) struct Tips {
@@ -81,6 +95,8 @@ pub(super) struct Tips {
     more_log2: u32,
     /// Tips of other leaves whose place was taken, since there were more places.
     displaced: u32,
+    /// Number of the place of the last one that was met.
+    last: u16,
     first: [Tip; FIRST],
     /// A bit for each place that has a tip.
     taken: [u64; MOST / 64],
@@ -111,6 +127,31 @@ impl Tips {
                 self.grow();
             }
         }
+    }
+
+    /// The tip at `place`, to which its leaf's `first` place led, was met.
+    #[inline(always)]
+    pub(super) fn met(&mut self, first: Place, place: Place, values: RecordId) {
+        let met = Next { first: first.number(), place: place.number(), values };
+        let last = core::mem::replace(&mut self.last, met.place);
+        let all = self.all_mut();
+        let mask = all.len().wrapping_sub(1);
+        if let Some(last) = all.get_mut(usize::from(last) & mask)
+            && last.next != met
+        {
+            last.next = met;
+        }
+        let Some(Next { first, place, values }) = all.get(usize::from(met.place) & mask).map(|tip| tip.next) else {
+            return;
+        };
+        for number in [first, place] {
+            if let Some(tip) = all.get(usize::from(number) & mask) {
+                let lines = core::ptr::from_ref(tip).cast::<u8>();
+                fetch_line(lines);
+                fetch_line(lines.wrapping_add(64));
+            }
+        }
+        region::fetch(values);
     }
 
     /// Forgets all.
@@ -202,10 +243,16 @@ impl Place {
         Self((self.0.rotate_left(23) ^ word).wrapping_mul(FACTOR))
     }
 
+    /// Among the most places.
+    #[inline(always)]
+    fn number(self) -> u16 {
+        (self.0 >> (64 - MOST_LOG2)) as u16
+    }
+
     /// Among a power of two of them.
     #[inline(always)]
     fn index(self, places: usize) -> usize {
-        (self.0 >> (64 - MOST_LOG2)) as usize & places.wrapping_sub(1)
+        usize::from(self.number()) & places.wrapping_sub(1)
     }
 }
 
@@ -249,7 +296,8 @@ mod tests {
             note: 0,
             joint_fp: 0,
             words: [0; WORDS],
-            slots: [Slot(0); WORDS],
+            distances: [0; WORDS],
+            next: Next::default(),
         }
     }
 
@@ -277,6 +325,30 @@ mod tests {
         tips.clear();
         assert_eq!(known(&tips, 2_000), 0);
         assert!(tips.all().iter().all(|tip| tip.pc == 0) && tips.taken.iter().all(|taken| *taken == 0));
+    }
+
+    #[test]
+    fn what_was_met_behind_a_tip_the_last_time_is_what_is_fetched_with_it() {
+        let mut tips = none();
+        let ways: std::vec::Vec<_> = (0..300).map(tip).collect();
+        let met = |tips: &mut Tips, tip: &Tip| {
+            tips.put(tip.first_place(), tip);
+            tips.met(tip.first_place(), tip.first_place(), tip.values);
+        };
+        let behind = |tips: &Tips, tip: &Tip| tips.at(tip.first_place()).map(|tip| tip.next.values.0);
+        let [a, b, c, ..] = &*ways else { return };
+        [a, b, c].into_iter().for_each(|tip| met(&mut tips, tip));
+        assert_eq!([a, b].map(|tip| behind(&tips, tip)), [Some(1), Some(2)]);
+        [a, c].into_iter().for_each(|tip| tips.met(tip.first_place(), tip.first_place(), tip.values));
+        assert_eq!([a, c].map(|tip| behind(&tips, tip)), [Some(2), Some(0)]);
+        // Places have their numbers in a table of any size.
+        for _ in 0..8 {
+            ways.iter().for_each(|tip| met(&mut tips, tip));
+        }
+        assert!(tips.all().len() > FIRST);
+        ways.iter().for_each(|tip| tips.met(tip.first_place(), tip.first_place(), tip.values));
+        let right = ways.windows(2).filter(|way| behind(&tips, &way[0]) == Some(way[1].values.0)).count();
+        assert!(right > 200, "{right}");
     }
 
     #[test]
