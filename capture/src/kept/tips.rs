@@ -76,15 +76,31 @@ pub(super) struct Caller {
     pub(super) fp: u64,
 }
 
-/// A tip, by what has to be fetched from memory for it. Programs go the same ways again: what was met behind a tip the last time is fetched as soon as that is met.
+/// A tip, by what has to be fetched from memory for it: the number of the place where its leaf's tips are looked for first, that of its own place, and from bit 32 on its values. Programs go the
+/// same ways again: what was met behind a tip the last time is fetched as soon as that is met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct Next {
-    /// Number of the place where its leaf's tips are looked for first.
-    first: u16,
-    /// Number of the place where it is.
-    place: u16,
-    values: RecordId,
+pub(super) struct Next(u64);
+
+impl Next {
+    #[inline(always)]
+    fn new(first: Place, place: Place, values: RecordId) -> Self {
+        Self(u64::from(first.number()) | u64::from(place.number()) << 16 | u64::from(values.0) << 32)
+    }
+
+    #[inline(always)]
+    fn first(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline(always)]
+    fn place(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    #[inline(always)]
+    fn values(self) -> RecordId {
+        RecordId((self.0 >> 32) as u32)
+    }
 }
 
 /// The table. Memory of zeros is one without a tip.
@@ -132,8 +148,15 @@ impl Tips {
     /// The tip at `place`, to which its leaf's `first` place led, was met.
     #[inline(always)]
     pub(super) fn met(&mut self, first: Place, place: Place, values: RecordId) {
-        let met = Next { first: first.number(), place: place.number(), values };
-        let last = core::mem::replace(&mut self.last, met.place);
+        // The first places are near enough.
+        if !self.more.is_null() {
+            self.met_among_many(Next::new(first, place, values));
+        }
+    }
+
+    #[inline(always)]
+    fn met_among_many(&mut self, met: Next) {
+        let last = core::mem::replace(&mut self.last, met.place());
         let all = self.all_mut();
         let mask = all.len().wrapping_sub(1);
         if let Some(last) = all.get_mut(usize::from(last) & mask)
@@ -141,17 +164,15 @@ impl Tips {
         {
             last.next = met;
         }
-        let Some(Next { first, place, values }) = all.get(usize::from(met.place) & mask).map(|tip| tip.next) else {
-            return;
-        };
-        for number in [first, place] {
+        let Some(next) = all.get(usize::from(met.place()) & mask).map(|tip| tip.next) else { return };
+        for number in [next.first(), next.place()] {
             if let Some(tip) = all.get(usize::from(number) & mask) {
                 let lines = core::ptr::from_ref(tip).cast::<u8>();
                 fetch_line(lines);
                 fetch_line(lines.wrapping_add(64));
             }
         }
-        region::fetch(values);
+        region::fetch(next.values());
     }
 
     /// Forgets all.
@@ -331,24 +352,24 @@ mod tests {
     fn what_was_met_behind_a_tip_the_last_time_is_what_is_fetched_with_it() {
         let mut tips = none();
         let ways: std::vec::Vec<_> = (0..300).map(tip).collect();
-        let met = |tips: &mut Tips, tip: &Tip| {
-            tips.put(tip.first_place(), tip);
-            tips.met(tip.first_place(), tip.first_place(), tip.values);
-        };
-        let behind = |tips: &Tips, tip: &Tip| tips.at(tip.first_place()).map(|tip| tip.next.values.0);
-        let [a, b, c, ..] = &*ways else { return };
-        [a, b, c].into_iter().for_each(|tip| met(&mut tips, tip));
-        assert_eq!([a, b].map(|tip| behind(&tips, tip)), [Some(1), Some(2)]);
-        [a, c].into_iter().for_each(|tip| tips.met(tip.first_place(), tip.first_place(), tip.values));
-        assert_eq!([a, c].map(|tip| behind(&tips, tip)), [Some(2), Some(0)]);
-        // Places have their numbers in a table of any size.
+        let met = |tips: &mut Tips, tip: &Tip| tips.met(tip.first_place(), tip.first_place(), tip.values);
+        let behind = |tips: &Tips, tip: &Tip| tips.at(tip.first_place()).map(|tip| tip.next.values().0);
         for _ in 0..8 {
-            ways.iter().for_each(|tip| met(&mut tips, tip));
+            ways.iter().for_each(|tip| {
+                tips.put(tip.first_place(), tip);
+                met(&mut tips, tip);
+            });
         }
         assert!(tips.all().len() > FIRST);
-        ways.iter().for_each(|tip| tips.met(tip.first_place(), tip.first_place(), tip.values));
+        ways.iter().for_each(|tip| met(&mut tips, tip));
         let right = ways.windows(2).filter(|way| behind(&tips, &way[0]) == Some(way[1].values.0)).count();
         assert!(right > 200, "{right}");
+        let [.., a, b, c] = &*ways else { return };
+        [a, c, b].into_iter().for_each(|tip| met(&mut tips, tip));
+        assert_eq!([a, c].map(|tip| behind(&tips, tip)), [c, b].map(|tip| Some(tip.values.0)));
+        let [first, place] = [a, b].map(Tip::first_place);
+        let next = Next::new(first, place, RecordId(u32::MAX));
+        assert_eq!((next.first(), next.place(), next.values()), (first.number(), place.number(), RecordId(u32::MAX)));
     }
 
     #[test]
