@@ -7,7 +7,7 @@
 //! kept leaf-ward of it does not matter then.
 
 use super::Kept;
-use super::tips::{Caller, Leaf, Next, Place, Tip, Tips, WORDS};
+use super::tips::{Caller, FramePointers, Leaf, Next, Place, Tip, Tips, WORDS};
 use crate::modules;
 use crate::rules::Context;
 use crate::stack::{Bounds, StackMemory, at_distance, distance_of};
@@ -46,8 +46,8 @@ struct Found {
 enum Difference {
     /// Another word is found.
     Word(u64),
-    /// Another frame is kept where the joint was: the note of that.
-    Joint(u64),
+    /// Another frame is kept where the joint was: the node of that.
+    Joint(RecordId),
 }
 
 /// What a thread's allocation hook keeps from one stack to the next.
@@ -103,7 +103,7 @@ impl Sites {
         let Registers { pc, sp, fp } = Registers::unpack(caller);
         let caller = Caller { pc, sp, fp: fp.ok_or(None)? };
         let leaf = Leaf { pc: registers.pc, sp: registers.sp, caller, function: function as u8 };
-        let (kept, place) = (&self.kept, Place::first(leaf.pc, &leaf.caller));
+        let (kept, place) = (&self.kept, Place::first(leaf.pc, caller.pc, caller.sp as u32));
         // A lookup can read the list of modules anew.
         if kept.generation != modules::generation()
             || kept.stack_high != stack.high
@@ -122,9 +122,9 @@ impl Sites {
     fn known_at<C: Context>(&self, place: Place, memory: &mut StackMemory, leaf: &Leaf) -> Option<RecordId> {
         let (kept, tip) = (&self.kept, self.tips.at(place)?);
         let differs = (tip.pc ^ leaf.pc)
-            | (tip.caller.pc ^ leaf.caller.pc)
-            | (tip.caller.sp ^ leaf.caller.sp)
-            | ((tip.caller.fp ^ leaf.caller.fp) & mask(tip.needs_fp))
+            | (tip.callers_pc ^ leaf.caller.pc)
+            | ((tip.callers_fp ^ leaf.caller.fp) & mask(tip.fps.needs_callers()))
+            | u64::from(tip.callers_sp ^ leaf.caller.sp as u32)
             | u64::from(tip.function ^ leaf.function);
         if differs != 0 || !memory.holds(&tip.distances, &tip.words, leaf.caller.sp) {
             return None;
@@ -134,9 +134,9 @@ impl Sites {
         let Registers { sp, fp, .. } = joint.registers();
         // The first of the words is the return address that lies at the joint.
         let [distance, ..] = tip.distances;
-        if joint.note != tip.note
+        if node_of(joint) != tip.node
             || sp != at_distance(leaf.caller.sp, distance).wrapping_add(8)
-            || (tip.joint_fp != 0 && fp != Some(tip.joint_fp))
+            || tip.joint_fp().is_some_and(|needed| fp != Some(needed))
         {
             return None;
         }
@@ -159,9 +159,9 @@ impl Sites {
                     met_deeper = None;
                     word
                 }
-                Some(Difference::Joint(note)) => {
+                Some(Difference::Joint(node)) => {
                     met_deeper = Some(place);
-                    note
+                    u64::from(node.0)
                 }
             };
             place = place.beyond(instead);
@@ -177,10 +177,11 @@ impl Sites {
     /// What lies leaf-ward is as the tip has it, so that each walk of a stack that differs there reads that very word: a return address or a frame pointer, and none of the variables in between.
     fn difference(&self, place: Place, memory: &mut StackMemory, leaf: &Leaf) -> Option<Difference> {
         let (tip, caller) = (self.tips.at(place)?, &leaf.caller);
-        if (tip.pc, tip.caller.pc, tip.caller.sp, tip.function) != (leaf.pc, caller.pc, caller.sp, leaf.function) {
+        let begins = (tip.pc, tip.callers_pc, tip.callers_sp, tip.function);
+        if begins != (leaf.pc, caller.pc, caller.sp as u32, leaf.function) {
             return None;
         }
-        if tip.needs_fp && tip.caller.fp != caller.fp {
+        if tip.fps.needs_callers() && tip.callers_fp != caller.fp {
             return Some(Difference::Word(caller.fp));
         }
         // The joint's comes last. It is the first, and stands behind the leaf's once more where there are few.
@@ -193,8 +194,8 @@ impl Sites {
             }
         }
         let frames = self.kept.frames.get(..self.kept.extent.depth)?;
-        let note = frames.get(usize::from(tip.joint)).map_or(0, |joint| joint.note);
-        (note != tip.note).then_some(Difference::Joint(note))
+        let node = frames.get(usize::from(tip.joint)).map_or(RecordId::NONE, node_of);
+        (node != tip.node).then_some(Difference::Joint(node))
     }
 
     /// The values of any other.
@@ -241,7 +242,7 @@ impl Sites {
             return None;
         }
         // Whether a stack ends so depends on other registers too.
-        if *end == Some(Truncated::UnsupportedRule) || tree::Place::from_bits(at_joint.note).node().is_none() {
+        if *end == Some(Truncated::UnsupportedRule) || node_of(at_joint).is_none() {
             return None;
         }
         let mut read = [Word::default(); WORDS];
@@ -249,27 +250,26 @@ impl Sites {
         let [first, ..] = read;
         read.get_mut(tip.words..)?.fill(first);
         let Registers { pc, sp, fp } = leafs_caller.registers();
-        let caller = Caller { pc, sp, fp: fp? };
-        let joint_fp = at_joint.registers().fp?;
+        let (fp, joint_fp) = (fp?, at_joint.registers().fp?);
         let mut distances = [0; WORDS];
         for (distance, word) in distances.iter_mut().zip(&read) {
             *distance = distance_of(memory.address_of(word.slot), sp)?;
         }
-        if tip.joint_needs_frame_pointer && joint_fp == 0 {
-            return None;
-        }
+        let words = read.map(|word| word.word);
+        let needed = (tip.needs_frame_pointer.then_some(fp), tip.joint_needs_frame_pointer.then_some(joint_fp));
         let tip = Tip {
             pc: leaf.registers().pc,
-            caller,
-            values,
-            joint: u16::try_from(joint).ok()?,
+            callers_pc: pc,
+            callers_fp: fp,
+            callers_sp: sp as u32,
             function: function as u8,
-            needs_fp: tip.needs_frame_pointer,
-            note: at_joint.note,
-            joint_fp: joint_fp & mask(tip.joint_needs_frame_pointer),
-            words: read.map(|word| word.word),
-            distances,
+            fps: FramePointers::new(needed.0, needed.1, &words)?,
+            joint: u16::try_from(joint).ok()?,
+            node: node_of(at_joint),
+            values,
             next: Next::default(),
+            words,
+            distances,
         };
         let Vacancy { first, place, met_deeper } = vacancy;
         let instead = met_deeper.filter(|at| self.tips.at(*at).is_some_and(|deeper| deeper.joint > tip.joint));
@@ -314,6 +314,12 @@ fn compare<C: Context>(
     if recording.tree.site(place, function).is_some_and(|plain| plain != values) {
         crate::syscall::trap();
     }
+}
+
+/// The node of a kept frame; none if it could not be entered.
+#[inline(always)]
+fn node_of(frame: &KeptFrame<Registers, ModuleIndex>) -> RecordId {
+    tree::Place::from_bits(frame.note).node()
 }
 
 #[inline(always)]

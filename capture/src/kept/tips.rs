@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use layout::RecordId;
 
 /// Words of a tip, those of the leaf left aside.
-pub(super) const WORDS: usize = 6;
+pub(super) const WORDS: usize = 8;
 
 const FIRST_LOG2: u32 = 8;
 /// So many times as many places at a time.
@@ -35,27 +35,73 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Tip {
     /// The leaf's address.
     pub(super) pc: u64,
-    pub(super) caller: Caller,
-    pub(super) values: RecordId,
+    pub(super) callers_pc: u64,
+    pub(super) callers_fp: u64,
+    /// The lower half of the caller's stack pointer: words have numbers in so much of a stack.
+    pub(super) callers_sp: u32,
+    pub(super) function: u8,
+    pub(super) fps: FramePointers,
     /// Index of the joint among the kept frames.
     pub(super) joint: u16,
-    pub(super) function: u8,
-    pub(super) needs_fp: bool,
     /// The joint's node: its address, and the ones root-ward.
-    pub(super) note: u64,
-    /// The joint's frame pointer, or zero if nothing depends on it.
-    pub(super) joint_fp: u64,
+    pub(super) node: RecordId,
+    pub(super) values: RecordId,
+    /// What was met behind it, the last time.
+    pub(super) next: Next,
     pub(super) words: [u64; WORDS],
     /// How many words from the caller's stack pointer they lie. Where there are fewer, the first is there several times.
     pub(super) distances: [u16; WORDS],
-    /// What was met behind it, the last time.
-    pub(super) next: Next,
 }
 
+const _: () = assert!(size_of::<Tip>() == 128);
+
 impl Tip {
+    /// The joint's frame pointer, if what lies root-ward depends on it.
+    #[inline(always)]
+    pub(super) fn joint_fp(&self) -> Option<u64> {
+        match self.fps.0 & FramePointers::JOINTS {
+            FramePointers::NOBODYS => None,
+            FramePointers::CALLERS => Some(self.callers_fp),
+            word => self.words.get(usize::from(word)).copied(),
+        }
+    }
+
     #[inline(always)]
     fn first_place(&self) -> Place {
-        Place::first(self.pc, &self.caller)
+        Place::first(self.pc, self.callers_pc, self.callers_sp)
+    }
+}
+
+/// The frame pointers on which a tip depends: whether on that of the leaf's caller, and which of its words the joint's is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FramePointers(u8);
+
+impl FramePointers {
+    const NEEDS_CALLERS: u8 = 1 << 7;
+    const JOINTS: u8 = Self::NEEDS_CALLERS - 1;
+    /// In place of a word's index: the caller's own.
+    const CALLERS: u8 = WORDS as u8;
+    /// Nothing root-ward of the joint depends on it.
+    const NOBODYS: u8 = Self::CALLERS + 1;
+
+    /// Of a tip with these words. `None` if the joint's, where it is needed, is not among what the tip depends on.
+    pub(super) fn new(callers: Option<u64>, joints: Option<u64>, words: &[u64; WORDS]) -> Option<Self> {
+        let needs = if callers.is_some() { Self::NEEDS_CALLERS } else { 0 };
+        let joints = match joints {
+            None => Self::NOBODYS,
+            Some(fp) => match words.iter().position(|word| *word == fp) {
+                Some(index) => index as u8,
+                None if callers == Some(fp) => Self::CALLERS,
+                None => return None,
+            },
+        };
+        Some(Self(needs | joints))
+    }
+
+    /// Whether the caller's is one of them.
+    #[inline(always)]
+    pub(super) fn needs_callers(self) -> bool {
+        self.0 & Self::NEEDS_CALLERS != 0
     }
 }
 
@@ -254,8 +300,8 @@ pub(super) struct Place(u64);
 impl Place {
     /// Where a tip is looked for first, by its leaf.
     #[inline(always)]
-    pub(super) fn first(pc: u64, caller: &Caller) -> Self {
-        Self((pc.rotate_left(20) ^ caller.pc.rotate_left(40) ^ caller.sp).wrapping_mul(FACTOR))
+    pub(super) fn first(pc: u64, callers_pc: u64, callers_sp: u32) -> Self {
+        Self((pc.rotate_left(20) ^ callers_pc.rotate_left(40) ^ u64::from(callers_sp)).wrapping_mul(FACTOR))
     }
 
     /// Where next, if the tip that is there differs, and this is there where it does.
@@ -309,16 +355,17 @@ mod tests {
     fn tip(number: u64) -> Tip {
         Tip {
             pc: 0x40_0000 + number,
-            caller: Caller { pc: 0x50_0000, sp: 0x7ffc_0000, fp: number },
-            values: RecordId(number as u32),
-            joint: 0,
+            callers_pc: 0x50_0000,
+            callers_fp: number,
+            callers_sp: 0x7ffc_0000,
             function: 0,
-            needs_fp: false,
-            note: 0,
-            joint_fp: 0,
+            fps: FramePointers(0),
+            joint: 0,
+            node: RecordId::NONE,
+            values: RecordId(number as u32),
+            next: Next::default(),
             words: [0; WORDS],
             distances: [0; WORDS],
-            next: Next::default(),
         }
     }
 
@@ -370,6 +417,21 @@ mod tests {
         let [first, place] = [a, b].map(Tip::first_place);
         let next = Next::new(first, place, RecordId(u32::MAX));
         assert_eq!((next.first(), next.place(), next.values()), (first.number(), place.number(), RecordId(u32::MAX)));
+    }
+
+    #[test]
+    fn a_joints_frame_pointer_is_one_of_the_values_on_which_the_tip_depends() {
+        let words = [3, 1, 4, 1, 5, 9, 2, 6];
+        let of = |callers, joints| {
+            FramePointers::new(callers, joints, &words).map(|fps| Tip { callers_fp: 7, fps, words, ..tip(0) })
+        };
+        let fps = |callers, joints| of(callers, joints).map(|tip| (tip.fps.needs_callers(), tip.joint_fp()));
+        assert_eq!(fps(None, None), Some((false, None)));
+        assert_eq!(fps(Some(7), None), Some((true, None)));
+        assert_eq!(fps(None, Some(6)), Some((false, Some(6))));
+        assert_eq!(fps(Some(7), Some(3)), Some((true, Some(3))));
+        assert_eq!(fps(Some(7), Some(7)), Some((true, Some(7))));
+        assert_eq!([fps(None, Some(7)), fps(Some(7), Some(8))], [None; 2]);
     }
 
     #[test]
