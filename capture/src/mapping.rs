@@ -1,7 +1,7 @@
 //! Private memory straight from the kernel, for what the store does not hold.
 #![allow(unsafe_code)]
 
-use crate::syscall::{advise, map, mm, unmap};
+use crate::syscall::{advise, map, mm, populate, unmap};
 
 /// Mappings of at least twice the size of a large page get some.
 const LARGE: usize = 4 << 20;
@@ -27,6 +27,15 @@ impl Mapping {
             let _ = unsafe { advise(address, length, mm::HUGE_PAGES) };
         }
         Some(Self { address, length })
+    }
+
+    /// The same for memory that is used all over from the beginning: its pages are there at once. Each by itself, when it is first touched, takes several times as long.
+    pub fn new_whole(length: usize) -> Option<Self> {
+        let mapping = Self::new(length)?;
+        // A kernel before 5.14 has them come one by one.
+        // SAFETY: freshly mapped.
+        let _ = unsafe { populate(mapping.address, mapping.length) };
+        Some(mapping)
     }
 
     /// First byte.

@@ -257,7 +257,7 @@ impl Tree {
         if log2 > MAX_SLOTS_LOG2 {
             return None;
         }
-        let old = self.index.replace(Mapping::new((size_of::<Slot>() + size_of::<u32>()) << log2)?);
+        let old = self.index.replace(Mapping::new_whole((size_of::<Slot>() + size_of::<u32>()) << log2)?);
         let old_slots = 1_usize << self.slots_log2;
         self.slots_log2 = log2;
         self.used = 0;

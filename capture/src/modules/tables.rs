@@ -23,7 +23,7 @@ use crate::thread;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use layout::ModuleIndex;
 use unwind::arch::Registers;
-use unwind::cfi::{AllRules, Description, Header};
+use unwind::cfi::{AllRules, Description, Header, Source};
 use unwind::table::Table;
 use unwind::{Rule, full::AllRegisters};
 
@@ -67,12 +67,15 @@ pub(super) struct TableMemory {
 pub(super) struct Directory {
     head: Head,
     count: usize,
+    header: Header,
 }
 
 struct Piece {
     table: AtomicPtr<TableMemory>,
     /// Addresses that were looked up without it.
     misses: AtomicU32,
+    /// How many of the header's functions begin where the piece begins or before, plus one; zero while nobody asked. Numbers alone: what they lead to is read as carefully as without them.
+    first: AtomicU32,
 }
 
 static BUILD: Spin = Spin::new();
@@ -152,12 +155,19 @@ pub fn lookup<C: Context>(module: ModuleIndex, avma: u64) -> Lookup {
     let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
     let svma = avma.wrapping_sub(bias);
     let mut gap = 0;
-    if let Some(header) = header_of::<C>(entry) {
-        if let Some(rule) = in_piece(entry, avma, svma) {
+    let _reading = reading();
+    // SAFETY: published directories and tables stay while somebody reads.
+    let directory = unsafe { entry.pieces.load(Ordering::Acquire).as_ref() };
+    if let Some(header) = directory.map(|known| known.header).or_else(|| header_of::<C>(entry)) {
+        let index = (avma.wrapping_sub(entry.start.load(Ordering::Relaxed)) >> PIECE_LOG2) as usize;
+        if let Some(rule) = directory.and_then(|directory| in_piece(directory, index, svma)) {
             return Lookup::Rule(rule);
         }
+        let mut source = C::Code::default();
+        let between = directory.and_then(|directory| around(directory, entry, index, &mut source));
         // A mapping of a part of the file at another place has the rules of the first.
-        match header.describe::<Registers>(&mut C::Code::default(), svma.wrapping_add(table_bias)) {
+        let address = svma.wrapping_add(table_bias);
+        match header.describe_within::<Registers>(&mut source, address, between.unwrap_or((0, u64::MAX))) {
             Some(Description::Function { rule, .. }) => {
                 if C::MAY_BUILD && thread::has_room(ROOM_TO_BUILD) {
                     build_piece(entry, header, avma);
@@ -211,14 +221,33 @@ fn pieces(directory: &Directory) -> &[Piece] {
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(directory).add(1).cast(), directory.count) }
 }
 
-fn in_piece(entry: &Entry, avma: u64, svma: u64) -> Option<Rule> {
-    let _reading = reading();
-    // SAFETY: published directories and tables stay while somebody reads.
-    let directory = unsafe { entry.pieces.load(Ordering::Acquire).as_ref()? };
-    let index = avma.wrapping_sub(entry.start.load(Ordering::Relaxed)) >> PIECE_LOG2;
-    // SAFETY: as above.
-    let table = unsafe { pieces(directory).get(index as usize)?.table.load(Ordering::Acquire).as_ref()?.view() };
+/// The rule in the table of a piece. While somebody reads.
+fn in_piece(directory: &Directory, index: usize, svma: u64) -> Option<Rule> {
+    // SAFETY: published tables stay while somebody reads.
+    let table = unsafe { pieces(directory).get(index)?.table.load(Ordering::Acquire).as_ref()?.view() };
     table.lookup(u32::try_from(svma).ok()?).filter(|rule| !rule.is_none())
+}
+
+/// Between which functions of its header those of a piece are. Searching among all costs a system call for every few of the search's steps, since each leads to another page.
+fn around(directory: &Directory, entry: &Entry, index: usize, source: &mut impl Source) -> Option<(u64, u64)> {
+    let mut first = |index: usize| {
+        let Some(piece) = pieces(directory).get(index) else { return Some(u64::MAX) };
+        match piece.first.load(Ordering::Relaxed).checked_sub(1) {
+            Some(known) => Some(u64::from(known)),
+            None => {
+                let found = directory.header.begin_by(source, piece_start(entry, index))?;
+                piece.first.store(u32::try_from(found.wrapping_add(1)).ok()?, Ordering::Relaxed);
+                Some(found)
+            }
+        }
+    };
+    Some((first(index)?, first(index.wrapping_add(1))?))
+}
+
+/// Where a piece begins, for the header.
+fn piece_start(entry: &Entry, index: usize) -> u64 {
+    let bias = entry.table_bias.load(Ordering::Relaxed).wrapping_sub(entry.bias.load(Ordering::Relaxed));
+    entry.start.load(Ordering::Relaxed).wrapping_add(index as u64 * PIECE).wrapping_add(bias)
 }
 
 /// An address was looked up in place: builds the rows of its piece if that came often.
@@ -232,7 +261,7 @@ fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
         let count = (end.checked_sub(start)? >> PIECE_LOG2) as usize + 1;
         let length = size_of::<Directory>() + count * size_of::<Piece>();
         let mapping = Mapping::new(length)?;
-        let directory = Directory { head: Head::new(mapping.length()), count };
+        let directory = Directory { head: Head::new(mapping.length()), count, header };
         if entry.pieces.load(Ordering::Acquire).is_null() {
             let memory = mapping.leak().cast::<Directory>();
             // SAFETY: the mapping is large enough and ours alone.
@@ -250,8 +279,7 @@ fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
     if !piece.table.load(Ordering::Acquire).is_null() {
         return None;
     }
-    let (bias, table_bias) = (entry.bias.load(Ordering::Relaxed), entry.table_bias.load(Ordering::Relaxed));
-    let from = start.wrapping_add(index as u64 * PIECE).wrapping_sub(bias).wrapping_add(table_bias);
+    let (from, table_bias) = (piece_start(entry, index), entry.table_bias.load(Ordering::Relaxed));
     // It allocates, and behind Rust's door that is not to be counted as the thread's.
     thread::disarm_current();
     (builder.piece)(&header, table_bias, from, from.wrapping_add(PIECE), &mut |pcs, rules, interned| {

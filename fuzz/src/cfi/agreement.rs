@@ -63,7 +63,12 @@ impl Module<'_> {
                 continue;
             }
             let expected = self.lookup(address);
-            match self.header.describe::<A>(&mut { self.sections }, address) {
+            let description = self.header.describe::<A>(&mut { self.sections }, address);
+            let around = address & !0xff;
+            let count = |at| self.header.begin_by(&mut { self.sections }, at);
+            let between = (count(around).unwrap_or(0), around.checked_add(0x100).and_then(count).unwrap_or(u64::MAX));
+            assert_eq!(self.header.describe_within::<A>(&mut { self.sections }, address, between), description);
+            match description {
                 Some(Description::Function { start, rule }) => {
                     assert_eq!(Some(rule), expected, "{address:#x}");
                     assert!(listed.functions.iter().any(|function| function.start == start));

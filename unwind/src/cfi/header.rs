@@ -64,7 +64,17 @@ impl Header {
 
     /// Describes one address: finds its function, and executes that function's description alone. `None` if the table cannot be searched.
     pub fn describe<A: Compile>(&self, source: &mut impl Source, address: u64) -> Option<Description> {
-        let found = match self.find(source, address)? {
+        self.describe_within::<A>(source, address, (0, u64::MAX))
+    }
+
+    /// The same, where it is known how many functions begin at or before an address that is not above this one, and how many before one that is not below it, as [`Header::begin_by`] tells.
+    pub fn describe_within<A: Compile>(
+        &self,
+        source: &mut impl Source,
+        address: u64,
+        between: (u64, u64),
+    ) -> Option<Description> {
+        let found = match self.find(source, address, between)? {
             Found::Function(found) => found,
             Found::Gap { from, to } => return Some(Description::Gap { from, to }),
         };
@@ -80,7 +90,7 @@ impl Header {
         source: &mut impl Source,
         address: u64,
     ) -> Option<(AllRules<N>, bool)> {
-        let Found::Function(found) = self.find(source, address)? else { return None };
+        let Found::Function(found) = self.find(source, address, (0, u64::MAX))? else { return None };
         let rules = found.fde.rules_at::<AllRules<N>>(source, &found.cie, found.address)?;
         (found.cie.return_address == A::RA).then_some((rules, found.cie.signal))
     }
@@ -93,10 +103,14 @@ impl Header {
         Some(self.address.wrapping_add_signed(i64::from(offset)))
     }
 
-    /// Index of the first function that begins behind an address.
-    fn behind(&self, source: &mut impl Source, address: u64) -> Option<u64> {
+    /// How many functions begin at an address or before it: the index of the first that begins behind it.
+    pub fn begin_by(&self, source: &mut impl Source, address: u64) -> Option<u64> {
+        self.behind(source, address, (0, u64::MAX))
+    }
+
+    fn behind(&self, source: &mut impl Source, address: u64, (mut low, high): (u64, u64)) -> Option<u64> {
         let (_, count) = self.table?;
-        let (mut low, mut high) = (0, count);
+        let mut high = high.min(count);
         while low < high {
             let middle = low.midpoint(high);
             if self.word(source, middle, 0)? <= address { low = middle.wrapping_add(1) } else { high = middle }
@@ -107,15 +121,15 @@ impl Header {
     /// Addresses of the FDEs of all functions that may reach into a range, sorted by function.
     #[cfg(feature = "build")]
     pub(crate) fn entries<S: Source>(&self, source: &mut S, from: u64, to: u64) -> alloc::vec::Vec<u64> {
-        let first = self.behind(source, from).unwrap_or(0).saturating_sub(1);
+        let first = self.begin_by(source, from).unwrap_or(0).saturating_sub(1);
         // A function that a signal returns to is described from a byte before it on.
-        let end = self.behind(source, to).unwrap_or(0);
+        let end = self.begin_by(source, to).unwrap_or(0);
         (first..end).filter_map(|index| self.word(source, index, 4)).collect()
     }
 
-    fn find(&self, source: &mut impl Source, address: u64) -> Option<Found> {
+    fn find(&self, source: &mut impl Source, address: u64, between: (u64, u64)) -> Option<Found> {
         let (_, count) = self.table?;
-        let low = self.behind(source, address)?;
+        let low = self.behind(source, address, between)?;
         let mut gap = Found::Gap { from: 0, to: u64::MAX };
         if let (Some(before), Found::Gap { from, .. }) = (low.checked_sub(1), &mut gap) {
             let start = self.word(source, before, 0)?;

@@ -335,7 +335,13 @@ impl Object {
         let (mut rules, mut gaps) = (0, 0);
         for pc in table.pcs.iter().flat_map(|pc| [pc.wrapping_sub(1), *pc, pc + 1]).step_by(7) {
             let expected = table.as_table().lookup(pc).filter(|rule| !rule.is_none());
-            match header.describe::<A>(&mut sections, u64::from(pc)).unwrap() {
+            let description = header.describe::<A>(&mut sections, u64::from(pc)).unwrap();
+            // And the same if it is looked for among the functions around it alone.
+            let around = u64::from(pc) & !0xfff;
+            let between = [around, around + 0x1000].map(|at| header.begin_by(&mut sections, at).unwrap());
+            let within = header.describe_within::<A>(&mut sections, u64::from(pc), between.into());
+            assert_eq!(within, Some(description), "{pc:#x} in {}", self.path);
+            match description {
                 Description::Function { rule, .. } => assert_eq!(Some(rule), expected, "{pc:#x} in {}", self.path),
                 Description::Gap { from, to } => {
                     assert!(expected.is_none() && (from..to).contains(&u64::from(pc)), "{pc:#x} in {}", self.path);
