@@ -4,7 +4,8 @@
 use crate::syscall::{advise, map, mm, populate, unmap};
 
 /// Mappings of at least twice the size of a large page get some.
-const LARGE: usize = 4 << 20;
+const LARGE: usize = 2 * LARGE_PAGE;
+const LARGE_PAGE: usize = 2 << 20;
 
 /// Anonymous zeroed memory, unmapped when dropped.
 #[derive(Debug)]
@@ -36,6 +37,24 @@ impl Mapping {
         // SAFETY: freshly mapped.
         let _ = unsafe { populate(mapping.address, mapping.length) };
         Some(mapping)
+    }
+
+    /// The same in large pages, if the kernel has some, for a table so small that it would lie in a part of one. `length` is rounded up to them.
+    pub fn new_in_large_pages(length: usize) -> Option<Self> {
+        let length = length.checked_next_multiple_of(LARGE_PAGE)?;
+        let whole = map(length.checked_add(LARGE_PAGE)?, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
+        let before = whole.addr().next_multiple_of(LARGE_PAGE) - whole.addr();
+        // SAFETY: all of it is freshly mapped, and what lies before and behind is given back.
+        let address = unsafe {
+            let address = whole.add(before);
+            unmap(address.add(length), LARGE_PAGE - before);
+            if before != 0 {
+                unmap(whole, before);
+            }
+            let _ = advise(address, length, mm::HUGE_PAGES);
+            address
+        };
+        Some(Self { address, length })
     }
 
     /// First byte.

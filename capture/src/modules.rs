@@ -112,11 +112,26 @@ pub fn is_stale() -> bool {
 static WANTED: AtomicU32 = AtomicU32::new(0);
 const AGAIN: u32 = 1;
 const FOR_HANDLER: u32 = 2;
+/// And more room for rules, which lookups in handlers need.
+const ROOM_FOR_RULES: u32 = 4;
 
 /// Asks for [`refresh_on_request`], from a handler.
 pub fn request_refresh() {
     WANTED.fetch_or(FOR_HANDLER, Ordering::Release);
     thread::disarm_current();
+}
+
+/// The same for room in the rule cache.
+pub(crate) fn request_room_for_rules() {
+    WANTED.fetch_or(ROOM_FOR_RULES, Ordering::Release);
+    thread::disarm_current();
+}
+
+/// Does something while the list stays as it is; not if it is being read anew.
+pub(crate) fn while_listed(something: impl FnOnce()) {
+    if let Some(_held) = REFRESH.try_lock() {
+        something();
+    }
 }
 
 /// Whether a refresh is due, though no stack of an allocation may be walked.
@@ -132,8 +147,11 @@ pub fn refresh_on_request() -> bool {
     if wanted & FOR_HANDLER != 0 {
         refresh();
         prepare(false);
-    } else if wanted != 0 {
+    } else if wanted & AGAIN != 0 {
         refresh_if_stale();
+    }
+    if wanted & ROOM_FOR_RULES != 0 {
+        while_listed(rules::grow);
     }
     wanted != 0
 }
