@@ -13,7 +13,7 @@ use super::pages::{Page, Pages};
 use super::{Allocation, Interval};
 use capture::mapping::{Mapping, fetch_line};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use layout::RecordId;
 
 /// Bits of an address within its group, and within its window.
@@ -32,7 +32,7 @@ const PAGE_SLOTS: usize = 4096 / size_of::<Entry>();
 ///
 /// A block: address in the upper 47 bits, whether it is [`DISPLACED`], number of the interval, whether it is [`APART`], upper 11 bits of the size; values and lower half of the size.
 ///
-/// A group that has a page: the address of its first byte in the same bits, whether it is displaced, [`PAGED`]; how many of its blocks are apart (16 bits), the page's address, how many are in the page (9 bits).
+/// A group that has a page: the address of its first byte in the same bits, whether it is displaced, [`PAGED`]; how many of its blocks are apart (16 bits), and the page's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Entry {
@@ -51,10 +51,8 @@ const PAGED: u64 = (Interval::UNKNOWN.get() as u64) << 12;
 /// The block's group has a page, and the block is not in it.
 const APART: u64 = 1 << 11;
 
-/// In a group's second word: blocks in its page, and one that is apart.
-const IN_PAGE: u64 = size_of::<Page>() as u64 - 1;
+/// In a group's second word: a block that is apart.
 const ONE_APART: u64 = 1 << 48;
-const _: () = assert!(WINDOWS as u64 <= IN_PAGE && size_of::<Page>().is_power_of_two());
 
 impl Entry {
     const FREE: Self = Self { key: 0, rest: 0 };
@@ -96,7 +94,7 @@ impl Entry {
     /// Of a group.
     #[inline]
     fn page(self) -> *mut Page {
-        (self.rest & (ONE_APART - 1) & !IN_PAGE) as *mut Page
+        (self.rest & (ONE_APART - 1)) as *mut Page
     }
 
     /// Of a group: whether blocks of it are apart.
@@ -106,8 +104,12 @@ impl Entry {
     }
 
     /// Of a group: whether nothing of it lives.
-    fn is_empty(self) -> bool {
-        !self.has_apart() && self.rest & IN_PAGE == 0
+    ///
+    /// # Safety
+    /// The table is locked.
+    unsafe fn is_empty(self) -> bool {
+        // SAFETY: the group's page, which nobody else is at.
+        !self.has_apart() && unsafe { (*self.page()).iter().all(|word| *word == 0) }
     }
 
     #[inline]
@@ -168,9 +170,39 @@ fn window(address: u64) -> usize {
     (address >> WINDOW) as usize % WINDOWS
 }
 
-/// A table, and its lock. In cache lines of its own: threads that are at neighbouring shards do not wait for each other.
+/// The group that was found last, if it has a page and no block apart. Written under the lock, read without it by those who only ask for a cache line.
 #[derive(Debug)]
-#[repr(align(128))]
+struct Recent {
+    /// Its number, plus one; zero: none.
+    group: AtomicU64,
+    page: AtomicPtr<Page>,
+}
+
+impl Recent {
+    const fn none() -> Self {
+        Self { group: AtomicU64::new(0), page: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    #[inline(always)]
+    fn is_of(&self, group: u64) -> bool {
+        self.group.load(Ordering::Relaxed) == group.wrapping_add(1)
+    }
+
+    /// Notes a group that has a page.
+    #[inline(always)]
+    fn note(&self, group: Entry) {
+        self.group.store(if group.has_apart() { 0 } else { group.group() + 1 }, Ordering::Relaxed);
+        self.page.store(group.page(), Ordering::Relaxed);
+    }
+
+    fn forget(&self) {
+        self.group.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A table, and its lock. In cache lines of its own: threads that are at neighbouring shards do not wait for each other. What each call needs is in the first one.
+#[derive(Debug)]
+#[repr(C, align(128))]
 pub(super) struct Shard {
     lock: Lock,
     /// The table's slots and their number: written under the lock, read without it by those who only ask for a cache line.
@@ -178,10 +210,16 @@ pub(super) struct Shard {
     count: AtomicUsize,
     /// Slots in use.
     used: AtomicUsize,
+    /// Programs allocate and free beside what they were at a moment ago.
+    recent: Recent,
     first_slots: UnsafeCell<[Entry; FIRST_SLOTS]>,
     mapping: UnsafeCell<Option<Mapping>>,
     pages: UnsafeCell<Pages>,
+    _more: [u8; 128],
 }
+
+/// At a distance of a power of two, the locks of all would share a few sets of the processor's cache.
+const _: () = assert!(!(size_of::<Shard>() / 128).is_multiple_of(2));
 
 // SAFETY: the cells are used under the lock alone.
 unsafe impl Sync for Shard {}
@@ -193,9 +231,11 @@ impl Shard {
             first: AtomicPtr::new(core::ptr::null_mut()),
             count: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
+            recent: Recent::none(),
             first_slots: UnsafeCell::new([Entry::FREE; FIRST_SLOTS]),
             mapping: UnsafeCell::new(None),
             pages: UnsafeCell::new(Pages::new()),
+            _more: [0; 128],
         }
     }
 
@@ -210,11 +250,25 @@ impl Shard {
         Some(Locked { shard: self, _held: self.lock.lock(wait)? })
     }
 
-    /// Lets the processor fetch the slot of an address from memory. Without the lock.
+    /// Lets the processor fetch the place of an address from memory. Without the lock.
     #[inline(always)]
     pub(super) fn announce(&self, address: u64) {
-        let slots = self.slots();
-        fetch_line(slots.first.wrapping_add(slots.home(address >> GROUP)).cast());
+        let (group, recent) = (address >> GROUP, &self.recent);
+        if recent.is_of(group) {
+            fetch_line(recent.page.load(Ordering::Relaxed).cast::<u64>().wrapping_add(window(address)).cast());
+        } else {
+            self.slots().announce(group);
+        }
+    }
+
+    /// The page of a group, if that was found last.
+    ///
+    /// # Safety
+    /// The lock is held, until the page is no longer used.
+    #[inline(always)]
+    unsafe fn recent<'a>(&self, group: u64) -> Option<&'a mut Page> {
+        // SAFETY: the page is the group's as long as that is noted here.
+        self.recent.is_of(group).then(|| unsafe { &mut *self.recent.page.load(Ordering::Relaxed) })
     }
 
     /// Forgets all. In a child after fork, whose only thread is here.
@@ -222,6 +276,7 @@ impl Shard {
         self.first.store(core::ptr::null_mut(), Ordering::Relaxed);
         self.count.store(0, Ordering::Relaxed);
         self.used.store(0, Ordering::Relaxed);
+        self.recent.forget();
         // SAFETY: there is no other thread.
         unsafe {
             *self.first_slots.get() = [Entry::FREE; FIRST_SLOTS];
@@ -251,6 +306,12 @@ impl Slots {
     fn home(self, number: u64) -> usize {
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((hash * self.count as u64) >> 32) as usize
+    }
+
+    /// Lets the processor fetch a group's slot from memory. What a program allocates or frees next lies mostly behind.
+    #[inline(always)]
+    fn announce(self, group: u64) {
+        fetch_line(self.first.wrapping_add(self.home(group)).cast());
     }
 
     #[inline(always)]
@@ -304,7 +365,10 @@ impl Locked<'_> {
             self.shard.count.store(FIRST_SLOTS, Ordering::Relaxed);
             return Some(());
         }
-        let is_empty = |entry: &Entry| entry.is_paged() && entry.is_empty();
+        // Pages are given back.
+        self.shard.recent.forget();
+        // SAFETY: locked.
+        let is_empty = |entry: &Entry| entry.is_paged() && unsafe { entry.is_empty() };
         // SAFETY: below the number of slots.
         let entries = || (0..old.count).map(|index| *unsafe { old.at(index) }).filter(|entry| !entry.is_free());
         let used = entries().filter(|entry| !is_empty(entry)).count();
@@ -388,8 +452,15 @@ impl Locked<'_> {
     /// Enters an allocation; what was at its address.
     #[inline(always)]
     pub(super) fn insert(&mut self, new: Entry) -> Option<Allocation> {
+        // SAFETY: locked.
+        if let Some(page) = unsafe { self.shard.recent(new.group()) }
+            && let Some(replaced) = enter(page, new)
+        {
+            return replaced;
+        }
         let slots = self.shard.slots();
         let home = slots.home(new.group());
+        slots.announce(new.group() + 1);
         match Self::find(slots, home, new.address()) {
             Found::Group(at) => self.insert_in_page(slots, at, new),
             Found::Slot(at) => Some(Self::replace(slots, at, new)),
@@ -415,20 +486,12 @@ impl Locked<'_> {
     #[inline(always)]
     fn insert_in_page(&mut self, slots: Slots, at: usize, new: Entry) -> Option<Allocation> {
         // SAFETY: found there.
-        let group = unsafe { slots.at(at) };
-        // SAFETY: the group's, whose table is locked.
-        let page = unsafe { &mut *group.page() };
-        if !group.has_apart()
-            && let Some((window, word)) = Word::new(new)
-            && let Some(place) = page.get_mut(window)
-        {
-            if *place == 0 {
-                *place = word.0;
-                group.rest += 1;
-                return None;
-            }
-            if Word(*place).is_at(new.address()) {
-                return Some(Word(core::mem::replace(place, word.0)).allocation(new.address()));
+        let group = *unsafe { slots.at(at) };
+        self.shard.recent.note(group);
+        if !group.has_apart() {
+            // SAFETY: the group's, whose table is locked.
+            if let Some(replaced) = enter(unsafe { &mut *group.page() }, new) {
+                return replaced;
             }
         }
         self.insert_apart(slots, at, new)
@@ -438,6 +501,7 @@ impl Locked<'_> {
     #[cold]
     #[inline(never)]
     fn insert_apart(&mut self, slots: Slots, at: usize, new: Entry) -> Option<Allocation> {
+        self.shard.recent.forget();
         if let Some(at) = Self::find_apart(slots, new.address()) {
             return Some(Self::replace(slots, at, new));
         }
@@ -448,13 +512,9 @@ impl Locked<'_> {
         let mut replaced = None;
         if Word(*place).is_at(new.address()) {
             replaced = Some(Word(core::mem::take(place)).allocation(new.address()));
-            group.rest -= 1;
         }
         match Word::new(new) {
-            Some((_, word)) if *place == 0 => {
-                *place = word.0;
-                group.rest += 1;
-            }
+            Some((_, word)) if *place == 0 => *place = word.0,
             _ => {
                 group.rest += ONE_APART;
                 self.put(Entry { key: new.key | APART, ..new });
@@ -489,10 +549,7 @@ impl Locked<'_> {
             self.vacate(slots, at);
             // SAFETY: the page is the group's from here on.
             match Word::new(entry).and_then(|(window, word)| Some((unsafe { (*page).get_mut(window) }?, word))) {
-                Some((place @ 0, word)) => {
-                    *place = word.0;
-                    group.rest += 1;
-                }
+                Some((place @ 0, word)) => *place = word.0,
                 _ => {
                     group.rest += ONE_APART;
                     // It can come to lie before or behind this slot, and is passed over.
@@ -507,22 +564,23 @@ impl Locked<'_> {
     /// Takes the allocation at this address out.
     #[inline(always)]
     pub(super) fn remove(&mut self, address: u64) -> Option<Allocation> {
+        // SAFETY: locked.
+        if let Some(page) = unsafe { self.shard.recent(address >> GROUP) } {
+            return take(page, address);
+        }
         let slots = self.shard.slots();
         if slots.count == 0 || address >= ADDRESSES {
             return None;
         }
+        slots.announce((address >> GROUP) + 1);
         match Self::find(slots, slots.home(address >> GROUP), address) {
             Found::Group(at) => {
                 // SAFETY: found there.
-                let group = unsafe { slots.at(at) };
+                let group = *unsafe { slots.at(at) };
+                self.shard.recent.note(group);
                 // SAFETY: the group's, whose table is locked.
-                let place = unsafe { (*group.page()).get_mut(window(address)) }?;
-                if Word(*place).is_at(address) {
-                    // A page without any is kept until there is no room: its group's blocks are mostly used again.
-                    group.rest -= 1;
-                    return Some(Word(core::mem::take(place)).allocation(address));
-                }
-                if group.has_apart() { self.remove_apart(slots, at, address) } else { None }
+                let taken = take(unsafe { &mut *group.page() }, address);
+                if taken.is_none() && group.has_apart() { self.remove_apart(slots, at, address) } else { taken }
             }
             Found::Slot(at) => Some(self.remove_slot(slots, at)),
             Found::Free(..) => None,
@@ -582,6 +640,34 @@ impl Locked<'_> {
         let used = self.shard.used.load(Ordering::Relaxed);
         self.shard.used.store(used.wrapping_add_signed(by), Ordering::Relaxed);
     }
+}
+
+/// Enters an allocation in its group's page; what was at its address. `None`: it cannot be there.
+#[inline(always)]
+fn enter(page: &mut Page, new: Entry) -> Option<Option<Allocation>> {
+    let (window, word) = Word::new(new)?;
+    let place = page.get_mut(window)?;
+    fetch_next(place);
+    if *place == 0 {
+        *place = word.0;
+        return Some(None);
+    }
+    let is_there = Word(*place).is_at(new.address());
+    is_there.then(|| Some(Word(core::mem::replace(place, word.0)).allocation(new.address())))
+}
+
+/// Takes an allocation out of its group's page, which is kept until there is no room: its group's blocks are mostly used again.
+#[inline(always)]
+fn take(page: &mut Page, address: u64) -> Option<Allocation> {
+    let place = page.get_mut(window(address))?;
+    fetch_next(place);
+    Word(*place).is_at(address).then(|| Word(core::mem::take(place)).allocation(address))
+}
+
+/// What a program allocates or frees next lies mostly behind.
+#[inline(always)]
+fn fetch_next(place: &u64) {
+    fetch_line(core::ptr::from_ref(place).wrapping_add(8).cast());
 }
 
 #[cfg(test)]
