@@ -5,6 +5,7 @@
 //! counts as freed.
 #![allow(unsafe_code)]
 
+mod entry;
 mod lock;
 mod pages;
 mod table;
@@ -14,8 +15,9 @@ use capture::region;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
+use entry::Entry;
 pub(crate) use lock::Wait;
-use table::{Entry, Shard};
+use table::Shard;
 
 /// A live allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

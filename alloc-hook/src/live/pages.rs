@@ -1,7 +1,7 @@
 //! Memory for the groups of blocks that are recorded one beside the other.
 #![allow(unsafe_code)]
 
-use super::table::WINDOWS;
+use super::entry::WINDOWS;
 use capture::mapping::Mapping;
 
 /// What lives in each window of a group.

@@ -1,5 +1,8 @@
 extern crate std;
+use super::super::Interval;
+use super::super::entry::SIZES;
 use super::*;
+use layout::RecordId;
 use std::collections::HashMap;
 
 fn allocation(address: u64, size: u64) -> Allocation {
