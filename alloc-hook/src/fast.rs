@@ -11,8 +11,8 @@
 #![allow(unsafe_code)]
 
 use crate::{bootstrap, next, record, sampling};
-use capture::region;
 use capture::thread::{Armed, Current, NONE_BETWEEN, ThreadState, current, disarm_all};
+use capture::{modules, region};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
@@ -120,7 +120,8 @@ fn arm_slow(thread: &ThreadState, armed: &Armed, arrangement: &AtomicU64) {
     let Some(record) = thread.thread_record() else { return };
     armed.arm(record, || {
         let number = arrangement.load(Ordering::Acquire);
-        if number & NONE != 0 {
+        // What a handler asked for, an allocation does that goes the whole way: a free is none, and would be followed by others that do not.
+        if number & NONE != 0 || modules::is_refresh_requested() {
             return None;
         }
         count_down(thread, record::interval());

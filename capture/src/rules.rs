@@ -294,8 +294,7 @@ fn worth_a_refresh<C: Context>(address: u64) -> bool {
     let seen = cell.load(Ordering::Relaxed);
     if seen & !USES == page && seen & USES != USES {
         cell.store(seen + 1, Ordering::Relaxed);
-        // Now and then once more, ever more seldom: the kernel's list can lack a mapping beside which another changes while it is read.
-        return ((seen + 1) & USES).is_power_of_two();
+        return false;
     }
     cell.store(page, Ordering::Relaxed);
     true

@@ -215,6 +215,22 @@ fn code_addresses_are_looked_up_in_place() {
 }
 
 #[test]
+fn what_a_handler_asks_for_is_done_by_the_next_allocation_whatever_is_freed_before() {
+    let _open = set_up();
+    let before = record::interval();
+    for interval in [0, 512 << 10, 1] {
+        record::set_interval(interval);
+        let block = black_box(Box::new(1_u64));
+        drop(black_box(Box::new(2_u64)));
+        modules::request_refresh();
+        drop(block);
+        drop(black_box(Box::new(3_u64)));
+        assert!(!modules::is_refresh_requested(), "interval {interval}");
+    }
+    record::set_interval(before);
+}
+
+#[test]
 fn a_tree_grows_and_its_store_hands_out_chunks() {
     let _open = set_up();
     let mut recording = Box::new(Recording::new());
