@@ -8,25 +8,37 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// One in so many is measured.
 const EVERY: u64 = 16;
 
-static HANDLERS: AtomicU64 = AtomicU64::new(0);
-static NANOS: AtomicU64 = AtomicU64::new(0);
+static ALL: Effort = Effort { handlers: AtomicU64::new(0), nanos: AtomicU64::new(0) };
+
+/// Handlers that there were, and the CPU time that they took.
+struct Effort {
+    handlers: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Effort {
+    #[inline]
+    fn of(&self, work: impl FnOnce()) {
+        let is_measured = self.handlers.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY);
+        let begun = if is_measured { clock::thread_cpu_ns() } else { 0 };
+        work();
+        if is_measured {
+            let took = clock::thread_cpu_ns().saturating_sub(begun);
+            self.nanos.fetch_add(took.saturating_mul(EVERY), Ordering::Relaxed);
+        }
+    }
+}
 
 /// Runs a handler's work.
 #[inline]
 pub(super) fn of(work: impl FnOnce()) {
-    let is_measured = HANDLERS.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY);
-    let begun = if is_measured { clock::thread_cpu_ns() } else { 0 };
-    work();
-    if is_measured {
-        let took = clock::thread_cpu_ns().saturating_sub(begun);
-        NANOS.fetch_add(took.saturating_mul(EVERY), Ordering::Relaxed);
-    }
+    ALL.of(work);
 }
 
 /// CPU time of all handlers since the start of the process, in nanoseconds.
 #[cfg(feature = "server")]
 pub(crate) fn nanos() -> u64 {
-    NANOS.load(Ordering::Relaxed)
+    ALL.nanos.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]
@@ -35,15 +47,14 @@ mod tests {
 
     #[test]
     fn one_handler_in_a_few_stands_for_all() {
-        let before = nanos();
+        let effort = Effort { handlers: AtomicU64::new(0), nanos: AtomicU64::new(0) };
         for _ in 0..EVERY * 10 {
-            of(|| {
+            effort.of(|| {
                 let end = clock::thread_cpu_ns() + 100_000;
                 while clock::thread_cpu_ns() < end {}
             });
         }
-        let all = nanos() - before;
-        // Handlers of sessions in other tests may be among them; and of ten that are measured, the kernel may interrupt one.
+        let all = effort.nanos.into_inner();
         assert!(all >= 100_000 * EVERY * 10, "{all} ns");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Listing {
     listed: HashSet<u32>,
     pub(super) listed_ns: u64,
     /// How long to wait until they are listed again: with and without a change of their number.
-    pauses_ns: [u64; 2],
+    pub(super) pauses_ns: [u64; 2],
 }
 
 /// Listing takes at most this part of a processor's time as long as the number of threads is the same, and a hundred times as much while it changes.
@@ -49,15 +49,17 @@ impl Listing {
         Self { directory: None, threads: u64::MAX, listed: HashSet::new(), listed_ns: 0, pauses_ns: [0; 2] }
     }
 
-    /// The threads, if they shall be looked through now. One that was among them the last time is missing only if it ended.
+    /// The threads, if they shall be looked through now.
     pub(crate) fn changed(&mut self, now: u64) -> Option<HashSet<u32>> {
+        let [if_changed, if_not] = self.pauses_ns;
+        let pause = if self.number() == self.threads { if_not } else { if_changed };
+        (now.saturating_sub(self.listed_ns) >= pause).then(|| self.anew(now))
+    }
+
+    /// The threads. One that was among them the last time is missing only if it ended.
+    pub(crate) fn anew(&mut self, now: u64) -> HashSet<u32> {
         const SELDOM_NS: u64 = 4_000_000_000;
         let threads = self.number();
-        let [if_changed, if_not] = self.pauses_ns;
-        let pause = if threads == self.threads { if_not } else { if_changed };
-        if now.saturating_sub(self.listed_ns) < pause {
-            return None;
-        }
         let begun = clock::thread_cpu_ns();
         let mut listed = list();
         let missing: Vec<u32> = self.listed.difference(&listed).copied().collect();
@@ -73,7 +75,7 @@ impl Listing {
         if took < 100_000 {
             self.pauses_ns = [0, took * PART / 20];
         }
-        Some(listed)
+        listed
     }
 
     /// Number of threads: the links of the directory that lists them, less two.
@@ -157,8 +159,7 @@ mod tests {
                 // The first time it may be left out.
                 listing.listed.extend(&staying);
                 while !ends.iter().all(|thread| thread.is_finished()) {
-                    listing.pauses_ns = [0; 2];
-                    let listed = listing.changed(clock::monotonic_ns()).unwrap();
+                    let listed = listing.anew(clock::monotonic_ns());
                     left_out.extend(staying.difference(&listed).copied());
                 }
             }

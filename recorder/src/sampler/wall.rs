@@ -163,7 +163,7 @@ impl Watch {
             listing: tasks::Listing::new(),
             entering,
         };
-        for tid in watch.listing.changed(now).unwrap_or_default() {
+        for tid in watch.listing.anew(now) {
             watch.awake.push(tid);
             watch.threads.insert(tid, Watched::new(tid, watch.entering.state(tid), now));
         }
@@ -191,7 +191,7 @@ impl Watch {
     fn look(&mut self, at_all: bool) {
         let now = clock::monotonic_ns();
         (self.entering.now_ns, self.entering.states) = (now, None);
-        self.list(now);
+        self.list(now, at_all);
         let since = now.saturating_sub(std::mem::replace(&mut self.looked_ns, now));
         let [least, most] = IDLE_LOOKS_PER_SECOND;
         let a_second = u64::try_from(self.idle.len()).unwrap_or(most).clamp(least, most);
@@ -244,9 +244,10 @@ impl Watch {
         if all_sleep { (round / PERIODS_ASLEEP).clamp(period, period * PERIODS_ASLEEP) } else { period }
     }
 
-    fn list(&mut self, now: u64) {
+    fn list(&mut self, now: u64, at_all: bool) {
         let before_ns = self.listing.listed_ns;
-        let listed = self.listing.changed(now);
+        // A thread that took another's place may not have been listed yet.
+        let listed = if at_all { Some(self.listing.anew(now)) } else { self.listing.changed(now) };
         // After the listing: who is not there any more has told its end.
         self.take_ends();
         let Some(listed) = listed else { return };

@@ -42,3 +42,27 @@ fn a_thread_that_is_registered_and_named_before_its_first_look_is_that_thread() 
     drop(end);
     thread.join().unwrap();
 }
+
+#[test]
+fn the_last_look_finds_threads_that_were_not_listed_before() {
+    assert!(crate::start::in_library(0));
+    let mut watch = Watch::start().unwrap();
+    // It was listed a moment ago, which took long.
+    watch.listing.pauses_ns = [u64::MAX; 2];
+    let (tell, asked) = channel();
+    let (end, ended) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        tell.send(capture::syscall::gettid()).unwrap();
+        let _ = ended.recv();
+    });
+    let tid = asked.recv().unwrap();
+    watch.tick();
+    assert!(!watch.threads.contains_key(&tid));
+    watch.settle();
+    assert!(watch.threads.contains_key(&tid));
+    // Not the whole end of a session, which takes what other tests' threads were asked for.
+    handler::arm_wall(false);
+    handler::expect_bare_signals(false);
+    drop(end);
+    thread.join().unwrap();
+}
