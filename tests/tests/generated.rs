@@ -84,8 +84,10 @@ fn assert_nearly_every_tick(case: &str, call_ends: u64) {
     let (truncated, all) = (stacks::count(stacks::truncated(&recorded.cpu)), stacks::weight(&recorded.cpu));
     println!("{case}: {truncated} ticks truncated in {all} ns, {within} ticks within generated code");
     assert!(all > 500_000_000 && within > 0, "{all} ns, {within} ticks within generated code");
-    // A handler cannot read the list of mappings: the first tick in new code asks for it, and another may come before it was read.
-    assert!(truncated <= 2, "{}", stacks::some(stacks::truncated(&recorded.cpu)));
+    // A handler cannot read the list of mappings: the first tick in new code asks for it, and more may come before a thread that reads it has got a processor.
+    let ticks = stacks::count(&recorded.cpu);
+    let early = stacks::some(stacks::truncated(&recorded.cpu));
+    assert!(truncated * 40 <= ticks, "{truncated} of {ticks}: {early}");
 }
 
 #[test]
