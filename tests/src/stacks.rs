@@ -131,15 +131,40 @@ pub fn both(command: &[&str]) -> Recording {
 pub fn ticks(command: &[&str]) -> Vec<Stack> {
     let directory = crate::scratch();
     let script = directory.path().join("p.perf");
-    record_to(&script, "cpu", command);
+    record_to(&[&script], "cpu", command);
+    in_order(&script)
+}
+
+/// One recording as [`cpu`] and as [`ticks`] have it.
+///
+/// # Panics
+/// As [`allocs`].
+pub fn cpu_and_ticks(command: &[&str]) -> (Recording, Vec<Stack>) {
+    let directory = crate::scratch();
+    let [single, script] = ["p.json", "p.perf"].map(|name| directory.path().join(name));
+    let stdout = record_to(&[&single, &script], "cpu", command);
+    (Recording { stdout, allocs: Vec::new(), cpu: read(&single, "samples") }, in_order(&script))
+}
+
+/// The ticks of `perf script`.
+fn in_order(script: &Path) -> Vec<Stack> {
     let script = std::fs::read_to_string(script).expect("the profile");
-    assert!(!script.contains("lost: "), "{command:?}");
+    assert!(!script.contains("lost: "), "{script}");
     let samples = script.split("\n\n").map(|sample| sample.lines().filter(|line| !line.starts_with('#')));
     let samples = samples.filter_map(|mut sample| Some(tick(sample.next()?, sample)));
     // What belongs to no tick, such as the time after the last one, stands behind them with the time of the beginning.
     let mut last = 0.0;
     let is_later = |(time, _): &(f64, Stack)| *time >= std::mem::replace(&mut last, *time);
     samples.take_while(is_later).map(|(_, tick)| tick).collect()
+}
+
+/// Ticks in code that was just mapped, before the first that `is_whole`, and those from then on, none of which may end early: a handler cannot read the list of mappings, and the recorder's thread, which does, waits
+/// for a processor before that.
+///
+/// # Panics
+/// If none is whole.
+pub fn until_known(ticks: &[Stack], is_whole: impl Fn(&Stack) -> bool) -> (&[Stack], &[Stack]) {
+    ticks.split_at(ticks.iter().position(is_whole).expect("a complete tick"))
 }
 
 /// A sample of `perf script` and its time: "command pid/tid time: weight event:", and below it "address name+offset (object)", leaf first.
@@ -162,18 +187,19 @@ fn tick<'a>(header: &str, frames: impl Iterator<Item = &'a str>) -> (f64, Stack)
 fn record(modes: &str, command: &[&str]) -> Recording {
     let directory = crate::scratch();
     let single = directory.path().join("p.json");
-    let stdout = record_to(&single, modes, command);
+    let stdout = record_to(&[&single], modes, command);
     let of = |mode: &str, column: &str| if modes.contains(mode) { read(&single, column) } else { Vec::new() };
     Recording { stdout, allocs: of("allocs", "alloc_objects"), cpu: of("cpu", "samples") }
 }
 
 /// What the command printed.
-fn record_to(profile: &Path, modes: &str, command: &[&str]) -> String {
+fn record_to(profiles: &[&Path], modes: &str, command: &[&str]) -> String {
     let mut arguments = vec!["record", "--quiet", "--mode", modes];
     if modes.contains("cpu") {
         arguments.extend(["--hz", "997"]);
     }
-    arguments.extend(["-o", profile.to_str().expect("a path in UTF-8"), "--"]);
+    arguments.extend(profiles.iter().flat_map(|profile| ["-o", profile.to_str().expect("a path in UTF-8")]));
+    arguments.push("--");
     arguments.extend(command);
     let recorded = output(&mut run(&arguments));
     let (stdout, stderr) = (text(&recorded.stdout), text(&recorded.stderr));

@@ -67,7 +67,7 @@ fn assert_every_allocation(case: &str, call_ends: u64) {
 /// Ticks at any instruction, those of the generated functions among them.
 fn assert_nearly_every_tick(case: &str, call_ends: u64) {
     let directory = scratch();
-    let recorded = stacks::cpu(&[&victim(directory.path()), case, "burn"]);
+    let (recorded, ticks) = stacks::cpu_and_ticks(&[&victim(directory.path()), case, "burn"]);
     let code: u64 = recorded.stdout.trim().parse().unwrap();
     let mut within = 0;
     for stack in recorded.cpu.iter().filter(|stack| stack.truncated().is_none()) {
@@ -81,13 +81,14 @@ fn assert_nearly_every_tick(case: &str, call_ends: u64) {
         }
         within += if is_generated(leaf) { stack.count } else { 0 };
     }
-    let (truncated, all) = (stacks::count(stacks::truncated(&recorded.cpu)), stacks::weight(&recorded.cpu));
-    println!("{case}: {truncated} ticks truncated in {all} ns, {within} ticks within generated code");
+    let all = stacks::weight(&recorded.cpu);
     assert!(all > 500_000_000 && within > 0, "{all} ns, {within} ticks within generated code");
-    // A handler cannot read the list of mappings: the first tick in new code asks for it, and more may come before a thread that reads it has got a processor.
-    let ticks = stacks::count(&recorded.cpu);
-    let early = stacks::some(stacks::truncated(&recorded.cpu));
-    assert!(truncated * 40 <= ticks, "{truncated} of {ticks}: {early}");
+    let is_whole =
+        |tick: &Stack| tick.truncated().is_none() && tick.frames.iter().any(|frame| frame.name == "[unknown]");
+    let (early, ticks) = stacks::until_known(&ticks, is_whole);
+    println!("{case}: {} ticks in {all} ns, {} before them, {within} in generated code", ticks.len(), early.len());
+    assert_complete(ticks);
+    assert!(ticks.len() > 10 * early.len(), "{} ticks before the code is known: {}", early.len(), stacks::some(early));
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn libraries_that_close_while_their_threads_are_looked_at_are_survived() {
     let profile = directory.path().join("p.folded");
     let mut arguments =
         vec!["record", "--quiet", "--mode", "wall", "--hz", "4000", "-o", profile.to_str().unwrap(), "--"];
-    arguments.extend([program.to_str().unwrap(), "6"]);
+    arguments.extend([program.to_str().unwrap(), "15"]);
     arguments.extend(libraries.iter().map(|library| library.to_str().unwrap()));
     let recorded = output(&mut run(&arguments));
     assert_eq!(

@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
   if (!first) first = a;
 #endif
   int burns = !strcmp(argv[1], "cpu");
-  for (long i = 0; i < (burns ? 250 : ALLOCATIONS / 2); i++) first(burns ? -1 - i : i);
+  for (long i = 0; i < (burns ? 500 : ALLOCATIONS / 2); i++) first(burns ? -1 - i : i);
   return 0;
 }
 #endif

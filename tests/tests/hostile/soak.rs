@@ -4,10 +4,10 @@ use profile_recorder_tests::carried::{Carried, headers};
 use profile_recorder_tests::{programs, scratch};
 use std::time::{Duration, Instant};
 
-/// How long: half a minute, or what `SOAK_SECONDS` says.
+/// How long: a minute, or what `SOAK_SECONDS` says.
 fn duration() -> Duration {
     let seconds =
-        std::env::var("SOAK_SECONDS").map_or(30, |seconds| seconds.parse().expect("SOAK_SECONDS is a number"));
+        std::env::var("SOAK_SECONDS").map_or(60, |seconds| seconds.parse().expect("SOAK_SECONDS is a number"));
     Duration::from_secs(seconds)
 }
 
