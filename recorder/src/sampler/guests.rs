@@ -10,21 +10,23 @@ use capture::thread::{self, Current};
 
 /// The calling thread begins.
 pub(crate) fn begins() {
-    if action::is_installed() {
-        let _blocked = Blocked::new();
-        // SAFETY: all signals are blocked, as in the handler.
-        unsafe { stacks::done(&Beginning) };
-    }
+    drop(done(&Beginning));
 }
 
 /// The calling thread ends: it has nothing left to do but to tell the kernel. Its signals stay blocked: nothing tells it from a new thread any more, and a tick of a timer that was started from outside
 /// would find one that has no sample yet, and give it all of its CPU time a second time.
 pub(crate) fn ends() {
-    if action::is_installed() {
-        core::mem::forget(Blocked::new());
-        // SAFETY: as above.
-        unsafe { stacks::done(&End) };
-    }
+    core::mem::forget(done(&End));
+}
+
+/// Does it, with all signals blocked from then on, if there is a handler.
+fn done<W: Work>(work: &W) -> Option<Blocked> {
+    action::is_installed().then(|| {
+        let blocked = Blocked::new();
+        // SAFETY: all signals are blocked, as in the handler.
+        unsafe { stacks::done(work) };
+        blocked
+    })
 }
 
 struct Beginning;
