@@ -105,6 +105,44 @@ macro_rules! instructions {
     };
 }
 
+/// Counts a call of `dealloc` while some allocations are recorded, or all. Not yet, if the block is the thread's last recorded one; and what is to be done if it has a place in `$filter`, by
+/// bits of [`fast::PLACE`] from `$shift` on.
+macro_rules! freed_unless_in {
+    ($address:ident, $size:ident, $filter:path, $shift:expr, there: $there:expr) => {{
+        instructions!(
+            Function::RustDealloc,
+            $size,
+            RECORDING,
+            slow: Counted::NotYet,
+            otherwise: Counted::NotYet,
+            [
+                armed!(),
+                "cmp {address}, qword ptr [{state} + {last_address}]",
+                "je {slow}",
+                // As `live::place`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
+                "imul {place}, {address}, {factor}",
+                "shr {place}, {shift}",
+                "and {place:e}, {places} - 1",
+                "mov {state}, qword ptr [rip + {filter}@GOTPCREL]",
+                "cmp byte ptr [{state} + {place}], 0",
+                "jne {there}",
+                count!(),
+                shrink!(),
+            ],
+            address = in(reg) $address,
+            place = out(reg) _,
+            there = label { $there },
+            shrank = label { return Counted::AndShrank },
+            last_address = const offsets::LAST_ADDRESS,
+            factor = const fast::PLACE,
+            shift = const $shift,
+            places = const size_of_val(&$filter),
+            filter = sym $filter,
+        );
+        Counted::Wholly
+    }};
+}
+
 /// Counts a call of `FUNCTION` that obtained `size` bytes at `address`.
 #[inline(always)]
 pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> Counted {
@@ -207,34 +245,18 @@ pub(crate) fn freed(address: *mut u8, size: usize) -> Counted {
 
 #[inline(always)]
 fn freed_between_samples(address: *mut u8, size: usize) -> Counted {
-    instructions!(
-        Function::RustDealloc,
+    freed_unless_in!(
+        address,
         size,
-        RECORDING,
-        slow: Counted::NotYet,
-        otherwise: Counted::NotYet,
-        [
-            armed!(),
-            // As `live::may_contain`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
-            "cmp {address}, qword ptr [{state} + {last_address}]",
-            "je {slow}",
-            "imul {place}, {address}, {factor}",
-            "shr {place}, {shift}",
-            "movzx {place:e}, {place:x}",
-            "mov {state}, qword ptr [rip + {counts}@GOTPCREL]",
-            "movzx {place:e}, byte ptr [{state} + {place}]",
-            "test {place:e}, {place:e}",
-            "jne {slow}",
-            count!(),
-            shrink!(),
-        ],
-        address = in(reg) address,
-        place = out(reg) _,
-        shrank = label { return Counted::AndShrank },
-        last_address = const offsets::LAST_ADDRESS,
-        factor = const fast::PLACE,
-        shift = const fast::PLACE_SHIFT,
-        counts = sym live::COUNTS,
-    );
-    Counted::Wholly
+        live::OCCUPIED,
+        fast::OCCUPIED_SHIFT,
+        there: return freed_beside_others(address, size)
+    )
+}
+
+/// The same for a block of whose neighbours one was recorded, or itself.
+#[cold]
+#[inline(never)]
+fn freed_beside_others(address: *mut u8, size: usize) -> Counted {
+    freed_unless_in!(address, size, live::COUNTS, fast::PLACE_SHIFT, there: return Counted::NotYet)
 }

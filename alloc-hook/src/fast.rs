@@ -16,19 +16,23 @@ use capture::{modules, region};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
-/// The arrangement in force. Its lower bits, which an armed thread has too: [`CHUNKS`], [`LAST`], [`ALONE`]; the fourth: there is none.
+/// The arrangement in force. Its lower bits, which an armed thread has too, tell the entry points what to do: one of the four that follow. Then: there is none.
 static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
-/// Live bytes are accounted for, by what stands in front of glibc's blocks.
-pub const CHUNKS: u64 = 1;
-/// Frees are not followed, but that of the thread's last recorded block is. (Where frees are followed, a block that is given back may be any that lives.)
-pub const LAST: u64 = 2;
-/// Calls and live bytes are all that there is: nothing is recorded, and no free followed.
-pub const ALONE: u64 = 4;
+/// As `FOLLOWED`, and live bytes are accounted for, by what stands in front of glibc's blocks.
+pub const FOLLOWED_CHUNKS: u64 = 2;
+/// Some allocations are recorded, all or none, and frees followed: a block that is given back may be any that lives.
+pub const FOLLOWED: u64 = 4;
+/// As `LAST`, and live bytes are accounted for.
+pub const LAST_CHUNKS: u64 = 8;
+/// Frees are not followed, but that of the thread's last recorded block is.
+pub const LAST: u64 = 16;
 /// There is none: a number that arms no thread.
-const NONE: u64 = 8;
-const STEP: u64 = 16;
+const NONE: u64 = 64;
+const STEP: u64 = 128;
 
-/// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted. The fourth bit: there is none.
+const _: () = assert!((FOLLOWED_CHUNKS | FOLLOWED | LAST_CHUNKS | LAST) & !Armed::BITS == 0);
+
+/// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted.
 static COUNTING: AtomicU64 = AtomicU64::new(NONE);
 
 /// The same: some allocations are recorded or all, and other calls need only be counted.
@@ -37,7 +41,7 @@ static RECORDING: AtomicU64 = AtomicU64::new(NONE);
 /// Numbers given out.
 static NEWEST: AtomicU64 = AtomicU64::new(NONE);
 
-pub use crate::live::{COUNTS, PLACE, PLACE_SHIFT};
+pub use crate::live::{COUNTS, OCCUPIED, OCCUPIED_SHIFT, PLACE, PLACE_SHIFT};
 
 /// A countdown that no program comes to the end of.
 const NEVER: u64 = 1 << 62;
@@ -68,16 +72,17 @@ fn arrangement() -> Option<u64> {
     if !possible || record::any_marked() {
         return None;
     }
-    let chunks = match (record::accounts(Live::Allocated), has_chunks()) {
-        (false, _) => 0,
-        (true, true) => CHUNKS,
-        (true, false) => return None,
-    };
-    Some(match (record::follows_frees(), record::interval()) {
-        (true, _) => chunks,
-        // A program that is not recorded at present.
-        (false, 0) if chunks != 0 => chunks | ALONE,
-        (false, _) => chunks | LAST,
+    let has_live_bytes = record::accounts(Live::Allocated);
+    if has_live_bytes && !has_chunks() {
+        return None;
+    }
+    // Where nothing is recorded, there is no last block.
+    let is_followed = record::follows_frees() || record::interval() == 0;
+    Some(match (is_followed, has_live_bytes) {
+        (true, true) => FOLLOWED_CHUNKS,
+        (true, false) => FOLLOWED,
+        (false, true) => LAST_CHUNKS,
+        (false, false) => LAST,
     })
 }
 

@@ -113,22 +113,53 @@ static TABLE: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
 /// How many live allocations have a place (`place` has it; the entry points compute it too; saturating, then sticky): a free whose place has none is not in the table. Written under the lock of the shard.
 pub static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
 
+/// Whether any of 16 neighbouring cells is in use, perhaps: what most frees ask first. All of it stays in the processor's first cache, which all of [`COUNTS`] would fill. Written under the lock of
+/// the shard.
+pub static OCCUPIED: [[AtomicU8; CELLS / TOGETHER]; SHARDS] =
+    [const { [const { AtomicU8::new(0) }; CELLS / TOGETHER] }; SHARDS];
+const TOGETHER: usize = 16;
+
 /// Where an address belongs.
 #[derive(Clone, Copy)]
 struct Place {
     shard: &'static Shard,
     /// Its cell of the filter.
     cell: &'static AtomicU8,
+    /// The cell and its neighbours: whether any is in use.
+    occupied: &'static AtomicU8,
+    neighbours: &'static [AtomicU8],
 }
 
 impl Place {
     #[inline(always)]
     fn of(address: u64) -> Option<Self> {
         let (shard, cell) = place(address);
-        Some(Self { shard: TABLE.get(shard)?, cell: COUNTS.get(shard)?.get(cell)? })
+        let (cells, together) = (COUNTS.get(shard)?, cell / TOGETHER);
+        Some(Self {
+            shard: TABLE.get(shard)?,
+            cell: cells.get(cell)?,
+            occupied: OCCUPIED.get(shard)?.get(together)?,
+            neighbours: cells.get(together * TOGETHER..)?.get(..TOGETHER)?,
+        })
     }
 
-    /// The shard is locked.
+    /// An allocation was entered. The shard is locked.
+    #[inline(always)]
+    fn enter(self) {
+        self.occupied.store(1, Ordering::Relaxed);
+        self.adjust(1);
+    }
+
+    /// An allocation was taken out that was sampled at this interval. The shard is locked.
+    #[inline(always)]
+    fn leave(self, interval: Interval) {
+        self.adjust(-1);
+        // Where every allocation is recorded, nobody asks.
+        if interval != Interval::EVERY && self.neighbours.iter().all(|cell| cell.load(Ordering::Relaxed) == 0) {
+            self.occupied.store(0, Ordering::Relaxed);
+        }
+    }
+
     #[inline(always)]
     fn adjust(self, by: i8) {
         let before = self.cell.load(Ordering::Relaxed);
@@ -144,6 +175,8 @@ impl Place {
 pub const PLACE: u64 = 1 << 12 | 1;
 /// See [`PLACE`]: 12, and the bits that are zero in all blocks' addresses.
 pub const PLACE_SHIFT: u32 = 12 + 4;
+/// The same for the place in [`OCCUPIED`].
+pub const OCCUPIED_SHIFT: u32 = PLACE_SHIFT + TOGETHER.trailing_zeros();
 
 /// Shard of an address, and its cell of the filter: one number, so that it takes a few instructions wherever it is computed.
 ///
@@ -154,7 +187,7 @@ fn place(address: u64) -> (usize, usize) {
     (number / CELLS, number % CELLS)
 }
 
-/// Whether the address can be in the table: one load.
+/// Whether the address can be in the table.
 #[inline]
 pub(crate) fn may_contain(address: u64) -> bool {
     Place::of(address).is_some_and(|place| place.cell.load(Ordering::Relaxed) != 0)
@@ -200,7 +233,7 @@ fn entered(allocation: &Allocation, wait: Wait) -> Option<Option<Allocation>> {
     locked.make_room()?;
     let replaced = locked.insert(entry);
     if replaced.is_none() {
-        place.adjust(1);
+        place.enter();
     }
     Some(replaced)
 }
@@ -214,7 +247,7 @@ pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
         return None;
     };
     let removed = locked.remove(address)?;
-    place.adjust(-1);
+    place.leave(removed.interval);
     drop(locked);
     removed.interval.count(u64::MAX);
     Some(removed)
@@ -226,6 +259,7 @@ pub(crate) fn clear() {
         shard.clear();
     }
     COUNTS.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
+    OCCUPIED.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
     LIVE_OF.iter().for_each(|c| c.store(0, Ordering::Relaxed));
 }
 
@@ -259,6 +293,38 @@ mod tests {
         assert_eq!(remove(0x5550_0010, Wait::Never).map(|a| a.size), Some(6));
         assert!(!may_contain(0x5550_0010));
         assert_eq!(remove(0x5550_0010, Wait::Never), None);
+    }
+
+    #[test]
+    fn neighbours_of_what_lives_are_told_and_those_of_nothing_no_longer() {
+        // Sixteen neighbouring cells, each of a block, and a block that shares the first one's cell.
+        let start = 0x7770_0100_u64;
+        let mut blocks: std::vec::Vec<u64> = (0..16).map(|i| start + i * 16).collect();
+        blocks.push(start + (1 << 36));
+        let occupied = |address| Place::of(address).unwrap().occupied.load(Ordering::Relaxed) != 0;
+        assert!(blocks.iter().all(|block| place(*block).1 / TOGETHER == place(start).1 / TOGETHER));
+        assert_eq!(place(start + (1 << 36)), place(start));
+        let mut random = 1_u64;
+        for interval in [Interval::number(4096), Interval::EVERY, Interval::number(4096)] {
+            let mut lives = std::vec::Vec::new();
+            for _ in 0..5000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let block = blocks[(random >> 33) as usize % blocks.len()];
+                if let Some(at) = lives.iter().position(|lived| *lived == block) {
+                    lives.swap_remove(at);
+                    assert!(remove(block, Wait::Never).is_some());
+                } else {
+                    lives.push(block);
+                    assert_eq!(insert(Allocation { interval, ..allocation(block, 8) }, Wait::Never), Ok(None));
+                }
+                assert!(lives.iter().all(|block| occupied(*block) && may_contain(*block)));
+                if interval != Interval::EVERY {
+                    assert_eq!(occupied(start), !lives.is_empty());
+                }
+            }
+            lives.iter().for_each(|block| assert!(remove(*block, Wait::Never).is_some()));
+        }
+        assert!(!occupied(start));
     }
 
     #[test]

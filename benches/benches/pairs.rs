@@ -32,7 +32,7 @@ enum Door {
 struct State {
     name: &'static str,
     door: Door,
-    /// What is recorded (`PROFILE_RECORDER_STORE_MODES`); `None`: there is no store.
+    /// What is recorded (`PROFILE_RECORDER_STORE_MODES`), or [`SERVER`]; `None`: there is no store.
     modes: Option<&'static str>,
     /// Mean bytes between recorded allocations.
     interval: u64,
@@ -44,7 +44,10 @@ const fn state(door: Door, name: &'static str, modes: Option<&'static str>, inte
     State { name, door, modes, interval, goal }
 }
 
-const STATES: [State; 11] = [
+/// The preload library brings a server, as in production; interval 0: it samples nothing.
+const SERVER: &str = "server";
+
+const STATES: [State; 13] = [
     state(Door::Bare, "bare", None, 0, None),
     state(Door::Wrapper, "wrapper, no recorder", None, 0, Some(1.0)),
     state(Door::Wrapper, "wrapper, counting only", Some("stat"), 0, Some(1.0)),
@@ -52,6 +55,8 @@ const STATES: [State; 11] = [
     state(Door::Wrapper, "wrapper, every one", Some("allocs"), 1, Some(60.0)),
     state(Door::Wrapper, "wrapper, every one, live", Some("heap"), 1, Some(120.0)),
     state(Door::Preload, "preload, no recorder", None, 0, Some(2.0)),
+    state(Door::Preload, "preload, a server, off", Some(SERVER), 0, Some(2.0)),
+    state(Door::Preload, "preload, a server, 512 KiB", Some(SERVER), SAMPLED, Some(3.0)),
     state(Door::Preload, "preload, counting only", Some("stat"), 0, Some(2.0)),
     state(Door::Preload, "preload, 512 KiB, live", Some("heap"), SAMPLED, Some(3.0)),
     state(Door::Preload, "preload, every one", Some("allocs"), 1, Some(60.0)),
@@ -69,7 +74,11 @@ fn main() {
             let mut command = Command::new(std::env::current_exe().expect("a benchmark has a path"));
             if state.door == Door::Preload {
                 command.env("LD_PRELOAD", library);
-                if let Some(modes) = state.modes {
+                if state.modes == Some(SERVER) {
+                    let interval = if state.interval == 0 { "off".to_owned() } else { state.interval.to_string() };
+                    stores.serve(&mut command);
+                    command.env("PROFILE_RECORDER_ALLOC_INTERVAL", interval);
+                } else if let Some(modes) = state.modes {
                     stores.name(&mut command, modes, 1);
                     command.env("PROFILE_RECORDER_STORE_INTERVAL", state.interval.max(1).to_string());
                 }

@@ -63,6 +63,12 @@ impl Stores {
             .env("PROFILE_RECORDER_STORE_HZ", hz.to_string());
     }
 
+    /// Has the preload library, if the command has it, bring a server.
+    pub fn serve(&self, command: &mut Command) {
+        command.env("PROFILE_RECORDER_SERVER_URL_PATTERN", format!("unix://{}/{{PID}}.sock", self.0.display()));
+        command.env("XDG_RUNTIME_DIR", &self.0);
+    }
+
     /// Removes what the commands left.
     pub fn clear(&self) {
         for store in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {

@@ -3,6 +3,9 @@
 //! Each leaves for the next allocator's function by a jump, with the stack as it found it: nothing of the library lies between the host and its allocator then. Where live bytes are
 //! accounted for, the block is there only when that function has returned, so it is called.
 //!
+//! What is to be done has a way of its own from beginning to end: first that of a server that samples, and of counts and live bytes, without a jump that is taken; behind one such jump, and at the
+//! beginning of a line of the processor's cache, samples under `record`; then the others. Such a jump takes as long as several instructions.
+//!
 //! # Safety
 //! As the library's. A thread's numbers are written by the thread alone, each by one instruction, so that a signal handler which allocates in between adds to what it finds.
 
@@ -16,10 +19,7 @@ use profile_recorder::preload::{Armed, GRAIN, fast, next, offsets};
 const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
 
-// A place in the filter is a number of 16 bits.
-const _: () = assert!(size_of_val(&fast::COUNTS) == 1 << 16);
-
-/// `r11` gets the thread's state, `rax` its record; goes to 3 if there is no state, and to 9 unless the thread is armed and there is nothing to do but what is most often.
+/// `r11` gets the thread's state, `rax` its record and, in the lowest bits, what is to be done ([`fast`]); goes to 3 if there is no state. If the thread is not armed, none of the bits is set.
 macro_rules! begin {
     () => {
         concat!(
@@ -28,23 +28,28 @@ macro_rules! begin {
             "cmp r11, {no_state}\n",
             "jbe 3f\n",
             "mov rax, qword ptr [r11 + {armed}]\n",
-            "cmp rax, {arming}\n",
-            "jle 9f\n",
         )
     };
 }
 
-/// At 9: `rax` keeps the record, with the bits that say what else is to be done; goes to 3 if the thread is not armed.
-macro_rules! otherwise {
-    () => {
-        concat!("9:\n", "btr rax, {sign}\n", "jnc 3f\n")
+/// Goes to `$otherwise` unless this is what is to be done. Where one thing is, alone, its bit is left in the record's address: [`at!`] takes it off.
+macro_rules! if_wanted {
+    ($wanted:literal, $otherwise:literal) => {
+        concat!("test al, ", $wanted, "\n", "je ", $otherwise, "\n")
+    };
+}
+
+/// A field of the record whose address is in `$register`, with the bit `$wanted`.
+macro_rules! at {
+    ($register:literal, $field:literal, $wanted:literal) => {
+        concat!("qword ptr [", $register, " + ", $field, " - ", $wanted, "]")
     };
 }
 
 /// The whole way, unless nothing is recorded in this process: then there is none.
 macro_rules! whole {
     () => {
-        concat!("3:\n", "cmp byte ptr [rip + {idle}], 0\n", "je 2f\n", "jmp qword ptr [rip + {next}]\n", "2:\n")
+        concat!("3:\n", "cmp byte ptr [rip + {idle}], 0\n", "je 2f\n", leave!(), "2:\n")
     };
 }
 
@@ -79,49 +84,77 @@ macro_rules! unless_due {
     };
 }
 
-/// Goes the whole way if the block at `rdi` is one whose free is followed, perhaps: the filter of live allocations, as `live::place` has it.
-macro_rules! unless_followed {
-    () => {
+/// Goes to `$there` if the block at `rdi` has a place in `$filter`, by the bits from `$shift` on, as `live::place` has them.
+macro_rules! unless_in {
+    ($filter:literal, $shift:literal, $places:literal, $there:literal) => {
         concat!(
             "imul rcx, rdi, {place}\n",
-            "shr rcx, {place_shift}\n",
-            "movzx ecx, cx\n",
-            "lea rdx, [rip + {counts}]\n",
-            "movzx ecx, byte ptr [rdx + rcx]\n",
-            "test ecx, ecx\n",
-            "jne 3f\n",
+            "shr rcx, ",
+            $shift,
+            "\n",
+            "and ecx, ",
+            $places,
+            " - 1\n",
+            "lea rdx, [rip + ",
+            $filter,
+            "]\n",
+            "cmp byte ptr [rdx + rcx], 0\n",
+            "jne ",
+            $there,
+            "\n",
         )
     };
 }
 
-/// The same, or where frees are not followed, if the block is the thread's last recorded one.
-macro_rules! unless_recorded {
+/// Goes to `$perhaps` if the block at `rdi` has neighbours that are followed, or is followed itself.
+macro_rules! unless_beside_followed {
+    ($perhaps:literal) => {
+        unless_in!("{occupied}", "{occupied_shift}", "{occupied_places}", $perhaps)
+    };
+}
+
+/// At `$perhaps`: goes the whole way if the block at `rdi` is one whose free is followed, perhaps, and back to `$back` if not.
+macro_rules! unless_followed {
+    ($perhaps:literal, $back:literal) => {
+        concat!($perhaps, ":\n", unless_in!("{counts}", "{place_shift}", "{places}", "3f"), "jmp ", $back, "\n")
+    };
+}
+
+/// Goes the whole way if the block at `rdi` is the thread's last recorded one.
+macro_rules! unless_last {
     () => {
-        concat!(
-            "test al, {last}\n",
-            "je 8f\n",
-            "cmp rdi, qword ptr [r11 + {last_address}]\n",
-            "je 3f\n",
-            "jmp 6f\n",
-            "8:\n",
-            unless_followed!(),
-            "6:\n",
-        )
+        "cmp rdi, qword ptr [r11 + {last_address}]\nje 3f\n"
     };
 }
 
 /// Counts a call that asked for the bytes in `$size`.
 macro_rules! count {
-    ($size:literal) => {
-        concat!("add qword ptr [rax + {calls}], 1\n", "add qword ptr [rax + {bytes}], ", $size, "\n",)
+    ($size:literal, $wanted:literal) => {
+        concat!(
+            "add ",
+            at!("rax", "{calls}", $wanted),
+            ", 1\n",
+            "add ",
+            at!("rax", "{bytes}", $wanted),
+            ", ",
+            $size,
+            "\n"
+        )
+    };
+}
+
+/// Counts a call that gives a block back.
+macro_rules! count_free {
+    ($wanted:literal) => {
+        concat!("add ", at!("rax", "{calls}", $wanted), ", 1\n")
     };
 }
 
 /// Counts a call that asked for the bytes in `$size`, calls the next function, and adds the block's bytes to what is live.
 macro_rules! allocate_chunk {
-    ($size:literal) => {
+    ($size:literal, $wanted:literal) => {
         concat!(
-            count!($size),
+            count!($size, $wanted),
             "push rax\n",
             ".cfi_adjust_cfa_offset 8\n",
             "call qword ptr [rip + {next}]\n",
@@ -129,20 +162,22 @@ macro_rules! allocate_chunk {
             ".cfi_adjust_cfa_offset -8\n",
             "test rax, rax\n",
             "je 5f\n",
-            grown!(),
+            grown!($wanted),
         )
     };
 }
 
 /// Adds the bytes of the block at `rax` to what is live, by the record in `rdx`, and returns.
 macro_rules! grown {
-    () => {
+    ($wanted:literal) => {
         concat!(
             chunk_bytes!("rax", "6f"),
             // As `capture::live::grow`.
             "7:\n",
-            "sub qword ptr [rdx + {live_below_max}], rcx\n",
-            "js 9f\n",
+            "sub ",
+            at!("rdx", "{live_below_max}", $wanted),
+            ", rcx\n",
+            "js 8f\n",
             "5:\n",
             "ret\n",
             "6:\n",
@@ -150,11 +185,19 @@ macro_rules! grown {
             "sub rcx, 16\n",
             "jmp 7b\n",
             // As `capture::live::grew`: what a program builds up comes here each time.
-            "9:\n",
-            "mov rcx, qword ptr [rdx + {live_below_max}]\n",
-            "sub qword ptr [rdx + {live_below_max}], rcx\n",
-            "sub qword ptr [rdx + {live_max}], rcx\n",
-            "cmp qword ptr [rdx + {live_max}], {grain}\n",
+            "8:\n",
+            "mov rcx, ",
+            at!("rdx", "{live_below_max}", $wanted),
+            "\n",
+            "sub ",
+            at!("rdx", "{live_below_max}", $wanted),
+            ", rcx\n",
+            "sub ",
+            at!("rdx", "{live_max}", $wanted),
+            ", rcx\n",
+            "cmp ",
+            at!("rdx", "{live_max}", $wanted),
+            ", {grain}\n",
             "jge 8f\n",
             "ret\n",
             "8:\n",
@@ -165,6 +208,43 @@ macro_rules! grown {
             ".cfi_adjust_cfa_offset -8\n",
             "ret\n",
         )
+    };
+}
+
+/// Takes the bytes of the block at `rdi` off what is live, counts the call, and leaves.
+macro_rules! free_chunk {
+    ($wanted:literal) => {
+        concat!(
+            "test rdi, rdi\n",
+            "je 3f\n",
+            chunk_bytes!("rdi", "3f"),
+            count_free!($wanted),
+            // As `capture::live::shrink`. The sum is computed twice: to load what was just stored takes longer.
+            "mov rdx, ",
+            at!("rax", "{live_below_max}", $wanted),
+            "\n",
+            "add rdx, rcx\n",
+            "add ",
+            at!("rax", "{live_below_max}", $wanted),
+            ", rcx\n",
+            "cmp rdx, {grain}\n",
+            "jge 8f\n",
+            leave!(),
+            "8:\n",
+            "push rdi\n",
+            ".cfi_adjust_cfa_offset 8\n",
+            "call {shrank}\n",
+            "pop rdi\n",
+            ".cfi_adjust_cfa_offset -8\n",
+            leave!(),
+        )
+    };
+}
+
+/// Leaves for the next function.
+macro_rules! leave {
+    () => {
+        "jmp qword ptr [rip + {next}]\n"
     };
 }
 
@@ -185,11 +265,10 @@ macro_rules! function {
             next = sym $next,
             no_state = const offsets::NO_STATE,
             armed = const offsets::ARMED,
-            arming = const Armed::ARMING,
-            sign = const Armed::SIGN,
-            address = const !(Armed::BITS as i64),
-            chunks = const fast::CHUNKS,
-            alone = const fast::ALONE,
+            followed_chunks = const fast::FOLLOWED_CHUNKS,
+            followed = const fast::FOLLOWED,
+            last_chunks = const fast::LAST_CHUNKS,
+            last = const fast::LAST,
             calls = const Thread::called_at($function as usize) + offset_of!(Called, calls),
             live_below_max = const LIVE_BELOW_MAX,
             grain = const GRAIN,
@@ -227,22 +306,24 @@ macro_rules! counted {
             [
                 $($before,)*
                 begin!(),
-                "2:",
+                if_wanted!("{followed_chunks}", "9f"),
                 unless_due!($size),
-                count!($size),
-                "jmp qword ptr [rip + {next}]",
-                otherwise!(),
-                "test al, {alone}",
-                "jne 10f",
-                "test al, {chunks}",
-                "je 4f",
+                allocate_chunk!($size, "{followed_chunks}"),
+                ".p2align 6",
+                "9:",
+                if_wanted!("{followed}", "9f"),
                 unless_due!($size),
-                "10:",
-                "and rax, {address}",
-                allocate_chunk!($size),
-                "4:",
-                "and rax, {address}",
-                "jmp 2b",
+                count!($size, "{followed}"),
+                leave!(),
+                "9:",
+                if_wanted!("{last_chunks}", "9f"),
+                unless_due!($size),
+                allocate_chunk!($size, "{last_chunks}"),
+                "9:",
+                if_wanted!("{last}", "3f"),
+                unless_due!($size),
+                count!($size, "{last}"),
+                leave!(),
             ],
             [$($entry),*],
         )
@@ -303,18 +384,9 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         body,
         [
             begin!(),
-            unless_followed!(),
-            "12:",
-            unless_due!("rsi"),
-            count!("rsi"),
-            "jmp qword ptr [rip + {next}]",
-            otherwise!(),
-            "test al, {alone}",
-            "jne 10f",
-            unless_recorded!(),
-            "test al, {chunks}",
-            "je 4f",
-            "10:",
+            if_wanted!("{followed_chunks}", "9f"),
+            unless_beside_followed!("20f"),
+            "22:",
             // Live bytes are accounted for: those of the block before, which may be none, are taken off once there is another. (A size of zero gives the block back.)
             "and rax, {address}",
             "test rsi, rsi",
@@ -326,7 +398,7 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
             "mov rdx, rcx",
             "2:",
             unless_due!("rsi"),
-            count!("rsi"),
+            count!("rsi", "0"),
             "sub rsp, 24",
             ".cfi_adjust_cfa_offset 24",
             "mov qword ptr [rsp], rax",
@@ -339,17 +411,38 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
             "test rax, rax",
             "je 5f",
             "add qword ptr [rdx + {live_below_max}], rcx",
-            grown!(),
-            "4:",
-            "and rax, {address}",
-            "jmp 12b",
+            grown!("0"),
+            unless_followed!("20", "22b"),
+            ".p2align 6",
+            "9:",
+            if_wanted!("{followed}", "9f"),
+            unless_beside_followed!("20f"),
+            "21:",
+            unless_due!("rsi"),
+            count!("rsi", "{followed}"),
+            leave!(),
+            unless_followed!("20", "21b"),
+            "9:",
+            if_wanted!("{last_chunks}", "9f"),
+            unless_last!(),
+            "jmp 22b",
+            "9:",
+            if_wanted!("{last}", "3f"),
+            unless_last!(),
+            unless_due!("rsi"),
+            count!("rsi", "{last}"),
+            leave!(),
         ],
         ["mov rdx, rsp", "mov rcx, rbp"],
+        address = const !(Armed::BITS as i64),
         last_address = const offsets::LAST_ADDRESS,
-        counts = sym fast::COUNTS,
         place = const fast::PLACE,
+        occupied = sym fast::OCCUPIED,
+        occupied_shift = const fast::OCCUPIED_SHIFT,
+        occupied_places = const size_of_val(&fast::OCCUPIED),
+        counts = sym fast::COUNTS,
         place_shift = const fast::PLACE_SHIFT,
-        last = const fast::LAST,
+        places = const size_of_val(&fast::COUNTS),
     )
 }
 
@@ -370,46 +463,39 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         body,
         [
             begin!(),
-            unless_followed!(),
-            "5:",
-            "add qword ptr [rax + {calls}], 1",
-            "jmp qword ptr [rip + {next}]",
-            otherwise!(),
-            "test al, {alone}",
-            "jne 10f",
-            unless_recorded!(),
-            "test al, {chunks}",
-            "je 4f",
-            "10:",
-            // Live bytes are accounted for.
-            "test rdi, rdi",
-            "je 3f",
-            "and rax, {address}",
-            chunk_bytes!("rdi", "3f"),
-            "add qword ptr [rax + {calls}], 1",
-            // As `capture::live::shrink`.
-            "add qword ptr [rax + {live_below_max}], rcx",
-            "cmp qword ptr [rax + {live_below_max}], {grain}",
-            "jge 11f",
-            "jmp qword ptr [rip + {next}]",
-            "11:",
-            "push rdi",
-            ".cfi_adjust_cfa_offset 8",
-            "call {shrank}",
-            "pop rdi",
-            ".cfi_adjust_cfa_offset -8",
-            "jmp qword ptr [rip + {next}]",
-            "4:",
-            "and rax, {address}",
-            "jmp 5b",
+            if_wanted!("{followed_chunks}", "9f"),
+            unless_beside_followed!("20f"),
+            "22:",
+            free_chunk!("{followed_chunks}"),
+            unless_followed!("20", "22b"),
+            ".p2align 6",
+            "9:",
+            if_wanted!("{followed}", "9f"),
+            unless_beside_followed!("20f"),
+            "21:",
+            count_free!("{followed}"),
+            leave!(),
+            unless_followed!("20", "21b"),
+            "9:",
+            if_wanted!("{last_chunks}", "9f"),
+            unless_last!(),
+            free_chunk!("{last_chunks}"),
+            "9:",
+            if_wanted!("{last}", "3f"),
+            unless_last!(),
+            count_free!("{last}"),
+            leave!(),
         ],
         [],
         last_address = const offsets::LAST_ADDRESS,
-        counts = sym fast::COUNTS,
         place = const fast::PLACE,
+        occupied = sym fast::OCCUPIED,
+        occupied_shift = const fast::OCCUPIED_SHIFT,
+        occupied_places = const size_of_val(&fast::OCCUPIED),
+        counts = sym fast::COUNTS,
         place_shift = const fast::PLACE_SHIFT,
+        places = const size_of_val(&fast::COUNTS),
         shrank = sym fast::shrank,
-        last = const fast::LAST,
     )
 }
 

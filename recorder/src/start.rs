@@ -94,9 +94,12 @@ pub(crate) fn start(plan: Plan) -> bool {
         record::prepare_for_losses();
     }
     if plan.own_library {
+        let is_server = plan.directory.length == 0;
         let kind = match wanted {
+            // Told to record nothing unless asked, it takes no more than the time to count calls and bytes.
+            _ if is_server && plan.purpose.alloc_interval_bytes == 0 => Live::Unknown,
             // A server samples: what the blocks have is exact all the same.
-            _ if plan.directory.length == 0 => Live::Allocated,
+            _ if is_server => Live::Allocated,
             _ if wanted & modes::HEAP != 0 => Live::Requested,
             _ if wanted & (modes::STAT | modes::ALLOCS) != 0 => Live::Allocated,
             _ => Live::Unknown,

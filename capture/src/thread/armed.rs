@@ -12,8 +12,8 @@ use super::states;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use layout::Thread;
 
-/// Whether calls of one kind may be counted in a few instructions: then the address of the thread's record, which its lowest three bits do not belong to. They and the sign say what those
-/// instructions are to do besides; the sign is set with any of them, so that one comparison tells whether there is nothing else to do. Without an address the thread is not armed.
+/// Whether calls of one kind may be counted in a few instructions: then the address of the thread's record, and in bits of [`Armed::BITS`], which no record's address has, what those
+/// instructions are to do besides. A thread that is not armed has no larger number than [`Armed::ARMING`] there, and none of these bits.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Armed(AtomicU64);
@@ -21,12 +21,10 @@ pub struct Armed(AtomicU64);
 const NO: u64 = 0;
 
 impl Armed {
-    /// What the word of a thread is that is about to be armed. As a signed number, only one with nothing else to do has a larger.
+    /// What the word of a thread is that is about to be armed.
     pub const ARMING: u64 = 1;
-    /// The three bits.
-    pub const BITS: u64 = 7;
-    /// Number of the bit that is set with any of them.
-    pub const SIGN: u32 = 63;
+    /// Bits that say what else is to be done.
+    pub const BITS: u64 = 63 & !Self::ARMING;
 
     /// Whether it is armed.
     #[inline(always)]
@@ -34,15 +32,17 @@ impl Armed {
         self.0.load(Ordering::Relaxed) > Self::ARMING
     }
 
-    /// Arms the calling thread, whose record this is, with the three bits that `look` returns, if it returns any: what they are for it looks up afresh. What the thread's calls are to
+    /// Arms the calling thread, whose record this is, with what `look` returns of [`Self::BITS`], if it returns any: what they are for it looks up afresh. What the thread's calls are to
     /// find then has to be stored by `look`.
     pub fn arm(&self, record: &Thread, look: impl FnOnce() -> Option<u64>) {
+        let address = record as *const Thread as u64;
+        // Records lie at multiples of their size.
+        if address & (Self::BITS | Self::ARMING) != 0 {
+            return;
+        }
         self.0.store(Self::ARMING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let armed = look().map_or(NO, |bits| {
-            let bits = bits & Self::BITS;
-            record as *const Thread as u64 | bits | u64::from(bits != 0) << Self::SIGN
-        });
+        let armed = look().map_or(NO, |bits| address | bits & Self::BITS);
         // A signal handler that allocates in between can have armed, too: then this changes nothing.
         let _ = self.0.compare_exchange(Self::ARMING, armed, Ordering::Release, Ordering::Relaxed);
     }
@@ -68,11 +68,21 @@ mod tests {
     use super::*;
     use core::sync::atomic::AtomicBool;
 
+    /// The lowest of the bits.
+    const LOWEST: u64 = 1 << Armed::BITS.trailing_zeros();
+
+    /// A record where they lie in a store.
+    fn record() -> &'static Thread {
+        #[repr(align(512))]
+        struct Aligned(Thread);
+        // SAFETY: a record is made of words of which any are valid.
+        &std::boxed::Box::leak(std::boxed::Box::new(unsafe { core::mem::zeroed::<Aligned>() })).0
+    }
+
     /// One thread arms itself with what it finds, another changes that: from when it has disarmed the first, that one is not armed with anything older.
     #[test]
     fn nobody_stays_armed_for_what_has_changed() {
-        // SAFETY: a record is made of words of which any are valid.
-        let record: &Thread = std::boxed::Box::leak(std::boxed::Box::new(unsafe { core::mem::zeroed() }));
+        let record = record();
         let armed = Armed(AtomicU64::new(NO));
         let [now, disarmed, seen] = [const { AtomicU64::new(0) }; 3];
         let (ends, was_armed, older) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -83,11 +93,11 @@ mod tests {
                     let word = armed.0.load(Ordering::SeqCst);
                     if word > Armed::ARMING {
                         // Eight values are told apart, and the other thread is no more than four ahead.
-                        let is_older = (word & Armed::BITS).wrapping_sub(at_least) & Armed::BITS > 4;
+                        let is_older = (word / LOWEST).wrapping_sub(at_least) % 8 > 4;
                         older.fetch_add(is_older.into(), Ordering::Relaxed);
                         was_armed.fetch_add(1, Ordering::Relaxed);
                     } else {
-                        armed.arm(record, || Some(now.load(Ordering::Relaxed)));
+                        armed.arm(record, || Some(now.load(Ordering::Relaxed) % 8 * LOWEST));
                     }
                     seen.store(at_least, Ordering::SeqCst);
                 }
@@ -111,8 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_found_to_be_nothing_arms_nobody() {
-        // SAFETY: as above.
-        let record: &Thread = std::boxed::Box::leak(std::boxed::Box::new(unsafe { core::mem::zeroed() }));
+        let record = record();
         let armed = Armed(AtomicU64::new(NO));
         armed.arm(record, || None);
         assert!(!armed.is_armed());

@@ -202,6 +202,30 @@ print('forked', flush=True); sys.stdin.read(); os.waitpid(pid, 0)",
     assert_eq!(said, "", "the child does not complain of the address that is in use");
 }
 
+#[test]
+fn live_bytes_are_told_unless_nothing_shall_be_sampled() {
+    let program = "kept = [bytes(100_000) for _ in range(100)]
+print('ready', flush=True)
+input()";
+    for (interval, is_told) in [("512KiB", true), ("off", false)] {
+        let mut command = python(program);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("PROFILE_RECORDER_ALLOC_INTERVAL", interval);
+        let mut service = Resident::start(&mut command);
+        let mut line = String::new();
+        BufReader::new(service.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let stats: serde_json::Value = serde_json::from_slice(&service.get("/alloc/stats")).unwrap();
+        let live = stats["live_bytes"].as_u64();
+        assert_eq!(live.is_some(), is_told, "{interval}: {stats}");
+        assert!(live.is_none_or(|live| (10_000_000..40_000_000).contains(&live)), "{stats}");
+        let calls = stats["functions"]["malloc"]["calls"].as_u64();
+        assert!(calls > Some(1000) && stats["bytes_asked"].as_u64() > Some(10_000_000), "{stats}");
+        // A request names an interval, and has its window.
+        let window = service.get("/debug/pprof/allocs?seconds=1&interval=1&format=collapsed&symbols=names");
+        assert!(!text(&window).contains("[lost"), "{interval}: {}", text(&window));
+        drop(service.child().stdin.take());
+    }
+}
+
 fn written(name: &str, mode: &str, program: &str) -> (Option<String>, Output) {
     let directory = scratch();
     let mut command = python(program);
