@@ -16,7 +16,7 @@ use capture::{modules, region};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use layout::Live;
 
-/// The arrangement in force. Its lower bits, which an armed thread has too, tell the entry points what to do: one of the four that follow. Then: there is none.
+/// The arrangement in force. Its lower bits, which an armed thread has too, tell the entry points what to do: one of the five that follow. Then: there is none.
 static ARRANGEMENT: AtomicU64 = AtomicU64::new(NONE);
 /// As `FOLLOWED`, and live bytes are accounted for, by what stands in front of glibc's blocks.
 pub const FOLLOWED_CHUNKS: u64 = 2;
@@ -26,11 +26,13 @@ pub const FOLLOWED: u64 = 4;
 pub const LAST_CHUNKS: u64 = 8;
 /// Frees are not followed, but that of the thread's last recorded block is.
 pub const LAST: u64 = 16;
+/// As `FOLLOWED`, and live bytes are accounted for: blocks of another allocator than glibc's, which is asked for the size of each.
+pub const FOLLOWED_SIZES: u64 = 32;
 /// There is none: a number that arms no thread.
 const NONE: u64 = 64;
 const STEP: u64 = 128;
 
-const _: () = assert!((FOLLOWED_CHUNKS | FOLLOWED | LAST_CHUNKS | LAST) & !Armed::BITS == 0);
+const _: () = assert!((FOLLOWED_CHUNKS | FOLLOWED | LAST_CHUNKS | LAST | FOLLOWED_SIZES) & !Armed::BITS == 0);
 
 /// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted.
 static COUNTING: AtomicU64 = AtomicU64::new(NONE);
@@ -72,18 +74,18 @@ fn arrangement() -> Option<u64> {
     if !possible || record::any_marked() {
         return None;
     }
-    let has_live_bytes = record::accounts(Live::Allocated);
-    if has_live_bytes && !has_chunks() {
-        return None;
-    }
     // Where nothing is recorded, there is no last block.
     let is_followed = record::follows_frees() || record::interval() == 0;
-    Some(match (is_followed, has_live_bytes) {
-        (true, true) => FOLLOWED_CHUNKS,
-        (true, false) => FOLLOWED,
-        (false, true) => LAST_CHUNKS,
-        (false, false) => LAST,
-    })
+    if !record::accounts(Live::Allocated) {
+        return Some(if is_followed { FOLLOWED } else { LAST });
+    }
+    match (AGREED.load(Ordering::Relaxed), is_followed) {
+        (ENOUGH, true) => Some(FOLLOWED_CHUNKS),
+        (ENOUGH, false) => Some(LAST_CHUNKS),
+        (OTHERS, true) => Some(FOLLOWED_SIZES),
+        // Not known yet, or seldom wanted.
+        _ => None,
+    }
 }
 
 /// What can be arranged behind Rust's door.

@@ -172,18 +172,26 @@ macro_rules! grown {
     ($wanted:literal) => {
         concat!(
             chunk_bytes!("rax", "6f"),
-            // As `capture::live::grow`.
             "7:\n",
+            grow!($wanted),
+            "6:\n",
+            "and rcx, -8\n",
+            "sub rcx, 16\n",
+            "jmp 7b\n",
+        )
+    };
+}
+
+/// The same by the block's bytes, in `rcx`, as `capture::live::grow`; at 5, it returns.
+macro_rules! grow {
+    ($wanted:literal) => {
+        concat!(
             "sub ",
             at!("rdx", "{live_below_max}", $wanted),
             ", rcx\n",
             "js 8f\n",
             "5:\n",
             "ret\n",
-            "6:\n",
-            "and rcx, -8\n",
-            "sub rcx, 16\n",
-            "jmp 7b\n",
             // As `capture::live::grew`: what a program builds up comes here each time.
             "8:\n",
             "mov rcx, ",
@@ -211,15 +219,65 @@ macro_rules! grown {
     };
 }
 
+/// As [`allocate_chunk!`]; the block's allocator is asked for its bytes.
+macro_rules! allocate_sized {
+    ($size:literal, $wanted:literal) => {
+        concat!(
+            count!($size, $wanted),
+            "sub rsp, 24\n",
+            ".cfi_adjust_cfa_offset 24\n",
+            "mov qword ptr [rsp], rax\n",
+            "call qword ptr [rip + {next}]\n",
+            "mov qword ptr [rsp + 8], rax\n",
+            "test rax, rax\n",
+            "je 4f\n",
+            "mov rdi, rax\n",
+            "call qword ptr [rip + {size_of}]\n",
+            "4:\n",
+            "mov rcx, rax\n",
+            "mov rdx, qword ptr [rsp]\n",
+            "mov rax, qword ptr [rsp + 8]\n",
+            "add rsp, 24\n",
+            ".cfi_adjust_cfa_offset -24\n",
+            // No block, no bytes.
+            grow!($wanted),
+        )
+    };
+}
+
 /// Takes the bytes of the block at `rdi` off what is live, counts the call, and leaves.
 macro_rules! free_chunk {
+    ($wanted:literal) => {
+        concat!("test rdi, rdi\n", "je 3f\n", chunk_bytes!("rdi", "3f"), count_free!($wanted), shrink!($wanted),)
+    };
+}
+
+/// The same; the block's allocator is asked for its bytes.
+macro_rules! free_sized {
     ($wanted:literal) => {
         concat!(
             "test rdi, rdi\n",
             "je 3f\n",
-            chunk_bytes!("rdi", "3f"),
             count_free!($wanted),
-            // As `capture::live::shrink`. The sum is computed twice: to load what was just stored takes longer.
+            "sub rsp, 24\n",
+            ".cfi_adjust_cfa_offset 24\n",
+            "mov qword ptr [rsp], rax\n",
+            "mov qword ptr [rsp + 8], rdi\n",
+            "call qword ptr [rip + {size_of}]\n",
+            "mov rcx, rax\n",
+            "mov rax, qword ptr [rsp]\n",
+            "mov rdi, qword ptr [rsp + 8]\n",
+            "add rsp, 24\n",
+            ".cfi_adjust_cfa_offset -24\n",
+            shrink!($wanted),
+        )
+    };
+}
+
+/// Takes the bytes in `rcx` off what is live, as `capture::live::shrink`, and leaves. The sum is computed twice: to load what was just stored takes longer.
+macro_rules! shrink {
+    ($wanted:literal) => {
+        concat!(
             "mov rdx, ",
             at!("rax", "{live_below_max}", $wanted),
             "\n",
@@ -320,12 +378,18 @@ macro_rules! counted {
                 unless_due!($size),
                 allocate_chunk!($size, "{last_chunks}"),
                 "9:",
+                if_wanted!("{followed_sizes}", "9f"),
+                unless_due!($size),
+                allocate_sized!($size, "{followed_sizes}"),
+                "9:",
                 if_wanted!("{last}", "3f"),
                 unless_due!($size),
                 count!($size, "{last}"),
                 leave!(),
             ],
             [$($entry),*],
+            followed_sizes = const fast::FOLLOWED_SIZES,
+            size_of = sym next::USABLE_SIZE,
         )
     };
 }
@@ -481,12 +545,20 @@ pub unsafe extern "C" fn free(address: *mut u8) {
             unless_last!(),
             free_chunk!("{last_chunks}"),
             "9:",
+            if_wanted!("{followed_sizes}", "9f"),
+            unless_beside_followed!("20f"),
+            "23:",
+            free_sized!("{followed_sizes}"),
+            unless_followed!("20", "23b"),
+            "9:",
             if_wanted!("{last}", "3f"),
             unless_last!(),
             count_free!("{last}"),
             leave!(),
         ],
         [],
+        followed_sizes = const fast::FOLLOWED_SIZES,
+        size_of = sym next::USABLE_SIZE,
         last_address = const offsets::LAST_ADDRESS,
         place = const fast::PLACE,
         occupied = sym fast::OCCUPIED,
