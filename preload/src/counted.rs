@@ -32,17 +32,24 @@ macro_rules! begin {
     };
 }
 
-/// Goes to `$otherwise` unless this is what is to be done. Where one thing is, alone, its bit is left in the record's address: [`at!`] takes it off.
+/// Goes to `$otherwise` unless this is what is to be done. Where one thing is, alone, its bit is left in the record's address: [`on!`] takes it off.
 macro_rules! if_wanted {
     ($wanted:literal, $otherwise:literal) => {
         concat!("test al, ", $wanted, "\n", "je ", $otherwise, "\n")
     };
 }
 
-/// A field of the record whose address is in `$register`, with the bit `$wanted`.
-macro_rules! at {
-    ($register:literal, $field:literal, $wanted:literal) => {
-        concat!("qword ptr [", $register, " + ", $field, " - ", $wanted, "]")
+/// `$instruction` on a field of the record whose address is in `$register`, with the bit `$wanted`, by `$operand`.
+macro_rules! on {
+    ($instruction:literal, $register:literal, $field:literal, $wanted:literal, $operand:literal) => {
+        concat!($instruction, " qword ptr [", $register, " + ", $field, " - ", $wanted, "], ", $operand, "\n")
+    };
+}
+
+/// Loads a field of the record whose address is in `$register`, with the bit `$wanted`, into `$to`.
+macro_rules! load {
+    ($to:literal, $register:literal, $field:literal, $wanted:literal) => {
+        concat!("mov ", $to, ", qword ptr [", $register, " + ", $field, " - ", $wanted, "]\n")
     };
 }
 
@@ -130,23 +137,14 @@ macro_rules! unless_last {
 /// Counts a call that asked for the bytes in `$size`.
 macro_rules! count {
     ($size:literal, $wanted:literal) => {
-        concat!(
-            "add ",
-            at!("rax", "{calls}", $wanted),
-            ", 1\n",
-            "add ",
-            at!("rax", "{bytes}", $wanted),
-            ", ",
-            $size,
-            "\n"
-        )
+        concat!(on!("add", "rax", "{calls}", $wanted, "1"), on!("add", "rax", "{bytes}", $wanted, $size))
     };
 }
 
 /// Counts a call that gives a block back.
 macro_rules! count_free {
     ($wanted:literal) => {
-        concat!("add ", at!("rax", "{calls}", $wanted), ", 1\n")
+        on!("add", "rax", "{calls}", $wanted, "1")
     };
 }
 
@@ -186,26 +184,16 @@ macro_rules! grown {
 macro_rules! grow {
     ($wanted:literal) => {
         concat!(
-            "sub ",
-            at!("rdx", "{live_below_max}", $wanted),
-            ", rcx\n",
+            on!("sub", "rdx", "{live_below_max}", $wanted, "rcx"),
             "js 8f\n",
             "5:\n",
             "ret\n",
             // As `capture::live::grew`: what a program builds up comes here each time.
             "8:\n",
-            "mov rcx, ",
-            at!("rdx", "{live_below_max}", $wanted),
-            "\n",
-            "sub ",
-            at!("rdx", "{live_below_max}", $wanted),
-            ", rcx\n",
-            "sub ",
-            at!("rdx", "{live_max}", $wanted),
-            ", rcx\n",
-            "cmp ",
-            at!("rdx", "{live_max}", $wanted),
-            ", {grain}\n",
+            load!("rcx", "rdx", "{live_below_max}", $wanted),
+            on!("sub", "rdx", "{live_below_max}", $wanted, "rcx"),
+            on!("sub", "rdx", "{live_max}", $wanted, "rcx"),
+            on!("cmp", "rdx", "{live_max}", $wanted, "{grain}"),
             "jge 8f\n",
             "ret\n",
             "8:\n",
@@ -278,13 +266,9 @@ macro_rules! free_sized {
 macro_rules! shrink {
     ($wanted:literal) => {
         concat!(
-            "mov rdx, ",
-            at!("rax", "{live_below_max}", $wanted),
-            "\n",
+            load!("rdx", "rax", "{live_below_max}", $wanted),
             "add rdx, rcx\n",
-            "add ",
-            at!("rax", "{live_below_max}", $wanted),
-            ", rcx\n",
+            on!("add", "rax", "{live_below_max}", $wanted, "rcx"),
             "cmp rdx, {grain}\n",
             "jge 8f\n",
             leave!(),
@@ -349,6 +333,23 @@ macro_rules! allocation {
             bytes = const Thread::called_at($function as usize) + offset_of!(Called, bytes),
             live_max = const LIVE_MAX,
             $($operands)*
+        )
+    };
+}
+
+/// `$macro` for a function that gives a block back, with what it takes to know whether that is followed.
+macro_rules! with_filter {
+    ($macro:ident, $($all:tt)*) => {
+        $macro!(
+            $($all)*
+            last_address = const offsets::LAST_ADDRESS,
+            place = const fast::PLACE,
+            occupied = sym fast::OCCUPIED,
+            occupied_shift = const fast::OCCUPIED_SHIFT,
+            occupied_places = const size_of_val(&fast::OCCUPIED),
+            counts = sym fast::COUNTS,
+            place_shift = const fast::PLACE_SHIFT,
+            places = const size_of_val(&fast::COUNTS),
         )
     };
 }
@@ -441,7 +442,8 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         // SAFETY: called as the host calls the function.
         unsafe { family::realloc::<Preload>(address, size, Entry { sp, fp }) }
     }
-    allocation!(
+    with_filter!(
+        allocation,
         "profrec_own_realloc",
         Function::Realloc,
         next::REALLOC,
@@ -499,14 +501,6 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         ],
         ["mov rdx, rsp", "mov rcx, rbp"],
         address = const !(Armed::BITS as i64),
-        last_address = const offsets::LAST_ADDRESS,
-        place = const fast::PLACE,
-        occupied = sym fast::OCCUPIED,
-        occupied_shift = const fast::OCCUPIED_SHIFT,
-        occupied_places = const size_of_val(&fast::OCCUPIED),
-        counts = sym fast::COUNTS,
-        place_shift = const fast::PLACE_SHIFT,
-        places = const size_of_val(&fast::COUNTS),
     )
 }
 
@@ -521,7 +515,8 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         // SAFETY: called as the host calls the function.
         unsafe { family::free::<Preload>(address) };
     }
-    function!(
+    with_filter!(
+        function,
         Function::Free,
         next::FREE,
         body,
@@ -559,14 +554,6 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         [],
         followed_sizes = const fast::FOLLOWED_SIZES,
         size_of = sym next::USABLE_SIZE,
-        last_address = const offsets::LAST_ADDRESS,
-        place = const fast::PLACE,
-        occupied = sym fast::OCCUPIED,
-        occupied_shift = const fast::OCCUPIED_SHIFT,
-        occupied_places = const size_of_val(&fast::OCCUPIED),
-        counts = sym fast::COUNTS,
-        place_shift = const fast::PLACE_SHIFT,
-        places = const size_of_val(&fast::COUNTS),
         shrank = sym fast::shrank,
     )
 }
