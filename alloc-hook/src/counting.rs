@@ -4,7 +4,7 @@
 
 use crate::{fast, thread_end};
 use capture::region::{self, Purpose};
-use capture::syscall::yield_now;
+use capture::spin;
 use capture::{live, thread};
 use core::sync::atomic::{AtomicU32, Ordering};
 use layout::Live;
@@ -14,6 +14,8 @@ const NOT_YET: u32 = 0;
 const OPENING: u32 = 1;
 const OPEN: u32 = 2;
 const FAILED: u32 = 3;
+/// Nanoseconds that another thread may take to make the memory.
+const OPENING_TAKES_NS: u64 = 10_000_000;
 
 /// Most bytes of memory that a program's own recorder takes.
 pub const BUDGET_BYTES: usize = 64 << 20;
@@ -35,12 +37,7 @@ pub fn begin() -> bool {
         }
         Err(OPENING) => {
             // Another thread is about to have it; or this one, below a signal handler.
-            for _ in 0..1_000 {
-                if STATE.load(Ordering::Acquire) != OPENING {
-                    break;
-                }
-                yield_now();
-            }
+            spin::wait_at_most(OPENING_TAKES_NS, || STATE.load(Ordering::Acquire) != OPENING);
             STATE.load(Ordering::Acquire) == OPEN
         }
         Err(state) => state == OPEN,

@@ -23,6 +23,7 @@
 use crate::{family, record};
 use capture::images::{Image, Images, Names, Slot};
 use capture::probed::Probed;
+use capture::spin;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use layout::Live;
@@ -71,6 +72,9 @@ static OWN_MALLOC: AtomicBool = AtomicBool::new(false);
 /// The dynamic linker's list of objects, and where that stands.
 static LIST: AtomicU64 = AtomicU64::new(0);
 static LINKER: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds that a `dlclose` waits for a look.
+const LOOKS_TAKE_NS: u64 = 10_000_000_000;
 
 static LOOKING: AtomicBool = AtomicBool::new(false);
 static CLOSING: AtomicU32 = AtomicU32::new(0);
@@ -241,16 +245,10 @@ fn look_if_due() {
 
 /// `dlsym` is called, after a `dlopen`: what is looked up may be called next. Another look is waited for.
 pub extern "C" fn before_dlsym(handle: u64) {
-    const ROUNDS: u32 = 100_000;
     if is_due(&SINCE[1], EACH) {
         // glibc's handle of an object is its description, which begins with where it was loaded; the others are no addresses.
         let held = Source::read(&mut Probed::new(), handle).map_or(0, u64::from_le_bytes);
-        for _ in 0..ROUNDS {
-            if look(false, held) {
-                break;
-            }
-            capture::syscall::yield_now();
-        }
+        spin::wait_until(|| look(false, held));
     }
 }
 
@@ -276,13 +274,8 @@ pub fn closing() -> Option<Closing> {
         return None;
     }
     CLOSING.fetch_add(1, Ordering::SeqCst);
-    // Bounded: in a child after fork, nobody may be looking any more.
-    for _ in 0..100_000 {
-        if !LOOKING.load(Ordering::SeqCst) {
-            break;
-        }
-        capture::syscall::yield_now();
-    }
+    // Bounded: in a child that nobody announced, who was looking is not there. Who is there may wait long for a processor, and reads the object.
+    spin::wait_at_most(LOOKS_TAKE_NS, || !LOOKING.load(Ordering::SeqCst));
     Some(Closing(()))
 }
 

@@ -4,7 +4,8 @@
 //! a lock, cut from mappings of 256 KiB; larger blocks are mappings of their own.
 #![allow(unsafe_code)]
 
-use capture::syscall::{map, mm, unmap, yield_now};
+use capture::spin;
+use capture::syscall::{map, mm, unmap};
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,8 @@ const CLASSES: usize = 14;
 /// Smallest class: 16 bytes; largest: 128 KiB.
 const SMALLEST_LOG2: u32 = 4;
 const SLAB: usize = 256 << 10;
+/// Nanoseconds that the lists are waited for. A block with pages of its own is as good.
+const LISTS_TAKE_NS: u64 = 50_000_000;
 
 struct Lists {
     /// First free block of each class; its first word points to the next.
@@ -67,9 +70,9 @@ impl OwnHeap {
 
     /// `None` if the lock cannot be had: a signal handler of the host that starts a thread may stand above the very code that holds it.
     fn with<R>(&self, f: impl FnOnce(&mut Lists) -> R) -> Option<R> {
-        let mut rounds = 0..200_000_u32;
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            if rounds.next()? < 100 { core::hint::spin_loop() } else { yield_now() }
+        let take = || self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if !spin::wait_at_most(LISTS_TAKE_NS, take) {
+            return None;
         }
         // SAFETY: the lock is held.
         let result = f(unsafe { &mut *self.lists.get() });

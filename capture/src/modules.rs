@@ -463,8 +463,7 @@ fn write_record(index: u32, entry: &Entry, path: &[u8], headers: &elf::Headers) 
 
 /// In a child after fork, with a new store: numbers and tables are kept, the records are written again.
 pub fn rewrite_records() {
-    REFRESH.reset();
-    tables::reset_in_child();
+    readers::reset_in_child();
     RECORDS.reset();
     // A refresh that was cut short by the fork leaves the sequence odd, and the list before it whole.
     let sequence = SEQUENCE.load(Ordering::Relaxed);

@@ -1,10 +1,7 @@
 //! The lock of a shard.
 
-use capture::syscall::yield_now;
+use capture::spin;
 use core::sync::atomic::{AtomicBool, Ordering};
-
-/// Rounds that a lock is waited for.
-const ROUNDS: u32 = 100_000;
 
 /// How long a lock is waited for: a thread that is inside the recorder already, below a signal handler of the host, may be the one that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +52,12 @@ impl Lock {
         if wait == Wait::Never {
             return None;
         }
-        (0..ROUNDS).find_map(|round| {
-            if round < 100 {
-                core::hint::spin_loop();
-            } else {
-                yield_now();
-            }
-            self.try_lock()
-        })
+        let mut held = None;
+        spin::wait_until(|| {
+            held = self.try_lock();
+            held.is_some()
+        });
+        held
     }
 }
 

@@ -81,12 +81,6 @@ struct Piece {
 static BUILD: Spin = Spin::new();
 static BUILDER: AtomicPtr<Builder> = AtomicPtr::new(core::ptr::null_mut());
 
-/// In a child after fork: whoever was building or reading is not here.
-pub(super) fn reset_in_child() {
-    BUILD.reset();
-    readers::reset_in_child();
-}
-
 /// Takes a built table: addresses in the file, rule numbers, rules.
 pub type Publish<'a> = dyn FnMut(&[u32], &[u16], &[u64]) + 'a;
 

@@ -71,6 +71,20 @@ pub(super) fn install() -> bool {
     true
 }
 
+/// In a child after fork: a thread of the parent may have been at a change. What the kernel has of it is so, and the application's own actions were noted before.
+pub(super) fn reset_in_child() {
+    if !CHANGED.is_left_behind() {
+        return;
+    }
+    let is_ours = |signal: &i32| ask(*signal).is_some_and(|action| is_tick(&action));
+    if let Some(taken) = SPARE.rev().find(is_ours) {
+        TAKEN.store(taken, Ordering::Release);
+    }
+    if is_ours(&libc::SIGPROF) {
+        INSTALLED.store(true, Ordering::Release);
+    }
+}
+
 /// Has a second signal of ours, if there is one that the application leaves at its default. Whether it is new. The caller has a [`Change`].
 fn take_spare() -> bool {
     if TAKEN.load(Ordering::Acquire) != 0 {
@@ -113,16 +127,17 @@ fn take(signal: i32, restarts: bool) -> bool {
     }
 }
 
+static CHANGED: Spin = Spin::new();
+
 /// The right to change the kernel's actions for our signals. Whoever has it has all signals blocked, so that no handler on its thread asks for it too: it is given back first.
 struct Change {
-    /// `None` if its holder does not exist in this child of a fork, or sleeps for a second: then it is done without.
+    /// `None` if its holder sleeps for a second: then it is done without.
     _held: Option<Held<'static>>,
     _blocked: Blocked,
 }
 
 impl Change {
     fn begin() -> Self {
-        static CHANGED: Spin = Spin::new();
         let blocked = Blocked::new();
         Self { _held: CHANGED.lock(), _blocked: blocked }
     }
@@ -168,6 +183,11 @@ fn known(function: &AtomicPtr<()>) -> Option<Sigaction> {
 /// The pointers are null or valid, as for `sigaction`.
 pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
     if signal != libc::SIGPROF && !SPARE.contains(&signal) {
+        // SAFETY: as the caller promises.
+        return unsafe { following()(signal, new, old) };
+    }
+    // Where nothing is recorded nobody waits, and no child is told that it is one.
+    if region::header().is_none() && of(signal).is_none() {
         // SAFETY: as the caller promises.
         return unsafe { following()(signal, new, old) };
     }
@@ -229,7 +249,7 @@ unsafe fn replace(signal: i32, new: *const libc::sigaction, old: *mut libc::siga
     let old = unsafe { old.as_mut() };
     if result == 0
         && let Some(old) = old
-        && old.sa_sigaction == handler::tick as *const () as usize
+        && is_tick(old)
         && let Some(foreign) = of(signal)
     {
         *old = foreign.get();
@@ -274,6 +294,11 @@ fn of(signal: i32) -> Option<&'static Foreign> {
     is_ours.then(|| behind(signal))
 }
 
+/// Whether it is ours.
+fn is_tick(action: &libc::sigaction) -> bool {
+    action.sa_sigaction == handler::tick as *const () as usize
+}
+
 /// Whether there is a function to call.
 fn is_handled(action: &libc::sigaction) -> bool {
     !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
@@ -308,5 +333,73 @@ impl Foreign {
         let place = self.newest.load(Ordering::Acquire);
         // SAFETY: published by `set`, or empty from the start; zeroed is a valid `sigaction`, that of the default.
         unsafe { (*self.ring.get())[place % PLACES].unwrap_or_else(|| core::mem::zeroed()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// Runs this in a child; whether it answered yes.
+    fn in_child(does: impl FnOnce() -> bool) -> bool {
+        // SAFETY: forks; the child does not allocate, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let fine = does();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!fine)) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child that was made here.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status == 0
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_a_change_of_its_parents() {
+        let (held, is_held) = channel();
+        let (done, is_done) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let _change = Change::begin();
+            held.send(()).unwrap();
+            let _ = is_done.recv();
+        });
+        is_held.recv().unwrap();
+        let is_free = in_child(|| {
+            region::abandon();
+            reset_in_child();
+            let change = CHANGED.try_lock();
+            change.is_some()
+        });
+        drop(done);
+        thread.join().unwrap();
+        assert!(is_free);
+    }
+
+    #[test]
+    fn what_a_fork_cut_short_is_taken_for_what_the_kernel_has() {
+        extern "C" fn theirs(_: libc::c_int) {}
+        assert!(in_child(|| {
+            let held = Change::begin();
+            // SAFETY: zeroed is a valid `sigaction`, that of the default; the structures live through the calls.
+            unsafe {
+                let mut action: libc::sigaction = core::mem::zeroed();
+                OF_SIGPROF.set(&action);
+                let ours = take(libc::SIGPROF, true) && take(*SPARE.end() - 3, true);
+                INSTALLED.store(false, Ordering::Release);
+                TAKEN.store(0, Ordering::Release);
+                // The fork is here.
+                core::mem::forget(held);
+                region::abandon();
+                reset_in_child();
+                let is_known = is_installed() && TAKEN.load(Ordering::Acquire) == *SPARE.end() - 3;
+                action.sa_sigaction = theirs as *const () as usize;
+                let mut before: libc::sigaction = core::mem::zeroed();
+                let is_taken = foreign_sigaction(libc::SIGPROF, &action, &mut before) == 0;
+                let has_ours = ask(libc::SIGPROF).is_some_and(|action| is_tick(&action));
+                ours && is_known && is_taken && before.sa_sigaction == libc::SIG_DFL && has_ours
+            }
+        }));
     }
 }

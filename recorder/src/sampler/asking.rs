@@ -64,9 +64,8 @@ pub(crate) fn be_quiet() {
     syscall::getpid();
 }
 
-/// In a child after fork: who was asking is not here.
+/// In a child after fork: nobody executes another program in this one yet.
 pub(super) fn reset_in_child() {
-    ASKING.reset();
     QUIET_UNTIL_NS.store(0, Ordering::Relaxed);
 }
 

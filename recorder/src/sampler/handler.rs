@@ -69,6 +69,7 @@ pub(crate) fn session() -> u32 {
 
 /// In a child after fork: other threads, and the handlers that they were in, are not here.
 pub(crate) fn reset_in_child() {
+    action::reset_in_child();
     asking::reset_in_child();
     #[cfg(feature = "server")]
     super::ended::reset_in_child();
