@@ -25,6 +25,8 @@ mod engine;
 mod forked;
 #[cfg(feature = "server")]
 mod health;
+#[cfg(test)]
+mod in_child;
 pub mod labels;
 #[cfg(feature = "server")]
 mod limits;

@@ -121,16 +121,17 @@ impl<T> DerefMut for Held<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_child::in_child;
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     #[test]
     fn a_lock_is_free_in_the_child_whoever_held_it_or_waited_for_it() {
         // Not given back: threads that the test leaves behind use it.
-        let lock: &'static Lock<Vec<u32>> = Box::leak(Box::new(Lock::new(vec![1])));
+        let lock: &'static Lock<u32> = Box::leak(Box::new(Lock::new(1)));
         // SAFETY: nobody else has the lock yet.
-        assert_eq!(unsafe { lock.take_in_child() }, Some(vec![1]));
-        assert!(lock.lock().is_empty());
+        assert_eq!(unsafe { lock.take_in_child() }, Some(1));
+        assert_eq!(*lock.lock(), 0);
         let (held, is_held) = channel();
         std::thread::spawn(move || {
             let _content = lock.lock();
@@ -145,20 +146,12 @@ mod tests {
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(lock.try_lock().is_none());
-        // SAFETY: forks; the child uses nothing but the lock, and ends.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        assert!(in_child(|| {
             // SAFETY: in the child there is this thread alone.
             let content = unsafe { lock.take_in_child() };
-            lock.lock().push(7);
-            let free = content.is_none() && lock.try_lock().is_some_and(|content| *content == [7]);
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(!free)) };
-        }
-        let mut status = -1;
-        // SAFETY: waits for the child that was made here.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+            *lock.lock() = 7;
+            content.is_none() && lock.try_lock().is_some_and(|content| *content == 7)
+        }));
     }
 
     #[test]

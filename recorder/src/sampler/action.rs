@@ -339,22 +339,8 @@ impl Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_child::in_child;
     use std::sync::mpsc::channel;
-
-    /// Runs this in a child; whether it answered yes.
-    fn in_child(does: impl FnOnce() -> bool) -> bool {
-        // SAFETY: forks; the child does not allocate, and ends.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let fine = does();
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(!fine)) };
-        }
-        let mut status = -1;
-        // SAFETY: waits for the child that was made here.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        status == 0
-    }
 
     #[test]
     fn a_child_does_not_wait_for_a_change_of_its_parents() {

@@ -134,7 +134,33 @@ impl Taker {
     }
 }
 
-/// In a child after fork: the threads that were about to end are not here.
+/// In a child after fork: the threads that were about to end are not here, and do not fill the places that they took.
 pub(super) fn reset_in_child() {
-    TURNS.store(NOTED.load(Ordering::Relaxed), Ordering::Relaxed);
+    let noted = NOTED.load(Ordering::Relaxed);
+    if TURNS.swap(noted, Ordering::Relaxed) == noted {
+        return;
+    }
+    for place in &ENDS {
+        let _ = place.status.compare_exchange(WRITING, EMPTY, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_child::in_child;
+
+    #[test]
+    fn a_child_has_the_places_of_threads_that_were_about_to_end() {
+        let is_so = in_child(|| {
+            // Two of its parent's threads had come, one has a place, and the fork is here.
+            let turn = TURNS.fetch_add(2, Ordering::Relaxed);
+            let Some(place) = ENDS.get(turn % PLACES) else { return false };
+            place.status.store(WRITING, Ordering::Relaxed);
+            reset_in_child();
+            let is_nobody_awaited = NOTED.load(Ordering::Relaxed) == TURNS.load(Ordering::Relaxed);
+            is_nobody_awaited && ENDS.iter().all(|place| place.status.load(Ordering::Relaxed) != WRITING)
+        });
+        assert!(is_so);
+    }
 }
