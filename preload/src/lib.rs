@@ -116,7 +116,7 @@ pub unsafe extern "C" fn _exit(code: c_int) -> ! {
 
 #[inline(always)]
 fn end(code: c_int) -> ! {
-    preload::process_ends();
+    preload::exits();
     loop {
         // SAFETY: no memory is involved.
         unsafe { filter::kernel(libc::SYS_exit_group, code as u64, 0, 0, 0, 0, 0) };

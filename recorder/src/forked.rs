@@ -7,7 +7,7 @@
 //! Locks are begun anew that threads may hold which do not exist here.
 #![allow(unsafe_code)]
 
-use crate::{engine, output, own, record, registry, server};
+use crate::{engine, output, own, own_file, record, registry, server};
 
 /// Forgets the parent's sessions, threads, files and sockets. The child's own server and recordings begin from nothing.
 ///
@@ -15,6 +15,7 @@ use crate::{engine, output, own, record, registry, server};
 /// The process has one thread, which uses none of these modules at the moment.
 pub(crate) unsafe fn reset() {
     registry::reset_in_child();
+    own_file::reset_in_child();
     // SAFETY: the function's own contract.
     unsafe {
         engine::reset_in_child();

@@ -40,6 +40,8 @@ mod objects;
 mod output;
 #[cfg(feature = "server")]
 mod own;
+#[cfg(feature = "server")]
+mod own_file;
 #[doc(hidden)]
 pub mod preload;
 #[cfg(feature = "server")]

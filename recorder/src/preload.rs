@@ -146,13 +146,22 @@ pub fn is_own_thread() -> bool {
     thread::is_ignored()
 }
 
-/// The process ends: it called `exit` or `_exit`.
+/// The process ends.
 pub fn process_ends() {
     if is_recorded() {
         timers::process_ends();
         // Those that end with the process do not tell it themselves.
         thread::note_names();
         region::note_sign();
+    }
+}
+
+/// The process ends at once, by `_exit`: nothing is finished or waited for, but its files go with it.
+pub fn exits() {
+    process_ends();
+    #[cfg(feature = "server")]
+    if is_recorded() {
+        crate::own_file::remove_all();
     }
 }
 

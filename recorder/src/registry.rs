@@ -3,6 +3,7 @@
 //! `$XDG_RUNTIME_DIR/profile-recorder/PID.json`, or `/tmp/profile-recorder-UID/PID.json`: pid, executable, URL and start of
 //! the process (clock ticks since boot, as in `/proc/PID/stat`, which tells it from a later process with the same pid).
 
+use crate::own_file::OwnFile;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -24,7 +25,7 @@ struct Entry<'a> {
 /// A server's file; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Registered {
-    path: PathBuf,
+    file: OwnFile,
     number: u32,
 }
 
@@ -42,22 +43,21 @@ impl Registered {
         let number = take_number().ok_or_else(|| io::Error::other("this process has 64 servers already"))?;
         let pid = std::process::id();
         let name = if number == 0 { format!("{pid}.json") } else { format!("{pid}-{number}.json") };
-        let registered = Self { path: directory.join(name), number };
+        let path = directory.join(name);
         let exe = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
         let entry = Entry { pid, exe, url, start: start_ticks().unwrap_or(0) };
-        write_whole(&registered.path, &serde_json::to_vec(&entry)?)?;
-        Ok(registered)
+        write_whole(&path, &serde_json::to_vec(&entry)?)?;
+        Ok(Self { file: OwnFile::new(&path)?, number })
     }
 
     /// The file.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
         NUMBERS_TAKEN.fetch_and(!(1 << self.number), Ordering::Relaxed);
     }
 }

@@ -132,7 +132,7 @@ const LOG: u32 = 0x7ffc_0000;
 const ALLOW: u32 = 0x7fff_0000;
 
 /// Our calls, with arguments as we pass them; addresses and descriptors are any.
-fn calls() -> [(usize, [u64; 6]); 33] {
+fn calls() -> [(usize, [u64; 6]); 35] {
     const AT_FDCWD: u64 = -100_i64 as u64;
     const CLOEXEC: u64 = 0o2_000_000;
     let (read_write, anonymous) = (mm::READ_WRITE as u64, mm::ANONYMOUS as u64);
@@ -165,6 +165,8 @@ fn calls() -> [(usize, [u64; 6]); 33] {
         (number::TIMER_DELETE, [0; 6]),
         (number::CLOCK_GETTIME, [3, 0, 0, 0, 0, 0]),
         (number::OPENAT, [AT_FDCWD, 0, CLOEXEC, 0o600, 0, 0]),
+        (number::NEWFSTATAT, [AT_FDCWD, 0, 0, super::AT_SYMLINK_NOFOLLOW as u64, 0, 0]),
+        (number::UNLINKAT, [AT_FDCWD, 0, 0, 0, 0, 0]),
         (number::READLINKAT, [AT_FDCWD, 0, 0, 4096, 0, 0]),
         (number::GET_ROBUST_LIST, [0; 6]),
         (number::FALLOCATE, [3, 0, 0, 4096, 0, 0]),

@@ -17,6 +17,7 @@ const SET_MASK: usize = 2;
 const POPULATE_WRITE: usize = 23;
 const PR_GET_NAME: usize = 16;
 const ARCH_GET_FS: usize = 0x1003;
+const AT_SYMLINK_NOFOLLOW: usize = 0x100;
 
 /// Error number of a failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +235,34 @@ pub fn read_link<'a>(path: &[u8], buffer: &'a mut [u8]) -> Result<&'a [u8], Errn
         )
     })?;
     buffer.get(..length).ok_or(Errno::INVAL)
+}
+
+/// Device and inode of what is at this path, which ends with a zero byte; of a symbolic link, its own.
+pub fn identity_of_file(path: &[u8]) -> Result<(u64, u64), Errno> {
+    if path.last() != Some(&0) {
+        return Err(Errno::INVAL);
+    }
+    // `struct stat` begins with the two, and is no longer than this.
+    let mut stat = [0_u64; 32];
+    // SAFETY: the path is zero-terminated; the kernel writes one structure.
+    check(unsafe {
+        syscall(
+            number::NEWFSTATAT,
+            [File::AT_FDCWD as usize, path.as_ptr() as usize, stat.as_mut_ptr() as usize, AT_SYMLINK_NOFOLLOW, 0, 0],
+        )
+    })?;
+    let [device, inode, ..] = stat;
+    Ok((device, inode))
+}
+
+/// Removes the file at this path, which ends with a zero byte.
+pub fn remove_file(path: &[u8]) -> Result<(), Errno> {
+    if path.last() != Some(&0) {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the path is zero-terminated and only read.
+    check(unsafe { syscall(number::UNLINKAT, [File::AT_FDCWD as usize, path.as_ptr() as usize, 0, 0, 0, 0]) })?;
+    Ok(())
 }
 
 /// Inode of the PID namespace of this process; `None` where `/proc` does not tell.

@@ -6,8 +6,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::StartError;
-use super::socket_file::{SocketFile, listen_at};
+use super::socket_file::listen_at;
 use crate::config::Address;
+use crate::own_file::OwnFile;
 
 /// A listening socket and the URL that reaches it.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Listening {
 
 #[derive(Debug)]
 pub(super) enum Listener {
-    Unix { listener: UnixListener, _file: SocketFile },
+    Unix { listener: UnixListener, _file: OwnFile },
     Tcp(TcpListener),
 }
 

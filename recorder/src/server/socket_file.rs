@@ -1,5 +1,6 @@
 //! Unix sockets in the file system: created for their owner alone, stale ones replaced, removed in the end.
 
+use crate::own_file::OwnFile;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -15,16 +16,8 @@ const BACKLOG: i32 = 128;
 /// Read and write for the owner.
 const PRIVATE: u32 = 0o600;
 
-/// The file of a bound socket; removed on drop, unless another one has taken its place.
-#[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
 /// Binds a socket at `path` that only its owner can open.
-pub(super) async fn listen_at(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+pub(super) async fn listen_at(path: &Path) -> io::Result<(UnixListener, OwnFile)> {
     let listener = match bind_private(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             remove_stale(path).await?;
@@ -32,8 +25,8 @@ pub(super) async fn listen_at(path: &Path) -> io::Result<(UnixListener, SocketFi
         }
         other => other?,
     };
+    let file = OwnFile::new(path)?;
     let metadata = path.symlink_metadata()?;
-    let file = SocketFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() };
     if metadata.permissions().mode() & 0o777 != PRIVATE {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(PRIVATE))?;
     }
@@ -97,15 +90,6 @@ async fn is_live(path: &Path) -> bool {
     }
 }
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let is_ours = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode);
-        if self.path.symlink_metadata().is_ok_and(is_ours) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,10 +143,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let (_, file) = listen_at(&path).await.unwrap();
+        let inode = path.symlink_metadata().unwrap().ino();
         std::fs::remove_file(&path).unwrap();
         // Kept open, so that the file system cannot give the new socket the old one's number.
         let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        if path.symlink_metadata().unwrap().ino() != file.inode {
+        if path.symlink_metadata().unwrap().ino() != inode {
             drop(file);
             assert!(path.exists());
         }

@@ -173,6 +173,40 @@ os.kill(pid, 9)";
     assert!(!directory.join(format!("app-{}.sock", running.child().id())).exists());
 }
 
+/// Children of daemons and of Python's multiprocessing leave so, and there may be many.
+#[test]
+fn a_process_that_leaves_by_exit_at_once_leaves_no_file() {
+    let program = "import os, sys
+pid = os.fork()
+if pid == 0:
+    sys.stdin.readline()
+    os._exit(7)
+print(pid, flush=True)
+print(os.waitpid(pid, 0)[1] >> 8, flush=True)
+sys.stdin.read()
+os._exit(3)";
+    let mut running = Resident::start(&mut python(program));
+    let mut lines = BufReader::new(running.child().stdout.take().unwrap()).lines();
+    let child: u32 = lines.next().unwrap().unwrap().parse().unwrap();
+    running.wait_for_server(child);
+    let parent = running.child().id();
+    let directory = running.socket(child).parent().unwrap().to_owned();
+    let of = |pid: u32| {
+        let names = std::fs::read_dir(directory.join("profile-recorder"))
+            .unwrap()
+            .chain(std::fs::read_dir(&directory).unwrap());
+        names.flatten().filter(|entry| entry.file_name().to_string_lossy().contains(&pid.to_string())).count()
+    };
+    wait_for(|| (of(parent), of(child)) == (2, 2));
+    running.child().stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "7");
+    assert_eq!((of(parent), of(child)), (2, 0), "its own, and not its parent's");
+    assert_eq!(running.get("/health"), b"OK");
+    drop(running.child().stdin.take());
+    assert_eq!(running.child().wait().unwrap().code(), Some(3));
+    assert_eq!(of(parent), 0);
+}
+
 #[test]
 fn a_fixed_address_belongs_to_the_first_process() {
     let directory = scratch();

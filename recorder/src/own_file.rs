@@ -1,0 +1,158 @@
+//! Files that exist as long as who made them: sockets, and entries of the registry.
+//!
+//! Called from: the recorder's own threads; at the end of the process that runs nothing any more (`_exit`, of which a daemon's children make use), [`remove_all`], in handlers too. May, there: ask for a file and
+//! remove it by raw system calls. May not: allocate, wait.
+//!
+//! # Orderings
+//!
+//! A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and read by whoever finds it `FULL` (Acquire). Who removes a file that its owner removes, too, finds it gone.
+
+use capture::{region, syscall};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Longest path of a file that is removed at the end of the process, its terminating zero included. That of a socket is never longer.
+const PATH_BYTES: usize = 256;
+
+const EMPTY: u32 = 0;
+const WRITING: u32 = 1;
+const FULL: u32 = 2;
+
+struct Place {
+    status: AtomicU32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    path: [AtomicU64; PATH_BYTES / 8],
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self {
+            status: AtomicU32::new(EMPTY),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            path: [const { AtomicU64::new(0) }; PATH_BYTES / 8],
+        }
+    }
+}
+
+/// Two files for each of eight servers.
+static PLACES: [Place; 16] = [const { Place::new() }; 16];
+
+/// A file of ours; removed on drop, unless another one has taken its place.
+#[derive(Debug)]
+pub(crate) struct OwnFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    place: Option<usize>,
+}
+
+impl OwnFile {
+    /// The one that is there now.
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        let metadata = path.symlink_metadata()?;
+        let mut file = Self { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino(), place: None };
+        file.place = file.note();
+        Ok(file)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has it removed at the end of the process. Where there is no room for it, who leaves by `_exit` leaves it.
+    fn note(&self) -> Option<usize> {
+        let bytes = self.path.as_os_str().as_bytes();
+        if bytes.len() >= PATH_BYTES {
+            return None;
+        }
+        let take =
+            |place: &Place| place.status.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let number = PLACES.iter().position(take)?;
+        let place = PLACES.get(number)?;
+        region::store_bytes(&place.path, bytes);
+        place.device.store(self.device, Ordering::Relaxed);
+        place.inode.store(self.inode, Ordering::Relaxed);
+        place.status.store(FULL, Ordering::Release);
+        Some(number)
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.and_then(|place| PLACES.get(place)) {
+            place.status.store(EMPTY, Ordering::Release);
+        }
+        let is_ours = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode);
+        if self.path.symlink_metadata().is_ok_and(is_ours) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes all files of this process: it ends.
+pub(crate) fn remove_all() {
+    for place in PLACES.iter().filter(|place| place.status.load(Ordering::Acquire) == FULL) {
+        let mut path = [0; PATH_BYTES];
+        for (bytes, word) in path.chunks_exact_mut(8).zip(&place.path) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        let (device, inode) = (place.device.load(Ordering::Relaxed), place.inode.load(Ordering::Relaxed));
+        let end = path.iter().position(|byte| *byte == 0);
+        if let Some(path) = end.and_then(|end| path.get(..=end))
+            && syscall::identity_of_file(path) == Ok((device, inode))
+        {
+            let _ = syscall::remove_file(path);
+        }
+    }
+}
+
+/// In a child after fork: they are its parent's.
+pub(crate) fn reset_in_child() {
+    PLACES.iter().for_each(|place| place.status.store(EMPTY, Ordering::Relaxed));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_child::in_child;
+    use std::fs;
+
+    #[test]
+    fn a_file_goes_with_its_owner_or_with_the_process_but_not_with_a_child() {
+        let directory = tempfile::tempdir().unwrap();
+        let made = |name: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, "").unwrap();
+            OwnFile::new(&path).unwrap()
+        };
+        let (one, other, deep) = (made("one"), made("other"), made(&"n".repeat(250)));
+        assert!(one.place.is_some() && deep.place.is_none());
+        let (first, second) = (one.path().to_owned(), other.path().to_owned());
+        fs::remove_file(&second).unwrap();
+        fs::create_dir(&second).unwrap();
+        drop(one);
+        assert!(!first.exists());
+        let kept = made("kept");
+        assert!(in_child(|| {
+            reset_in_child();
+            remove_all();
+            true
+        }));
+        assert!(kept.path().exists(), "a child leaves its parent's alone");
+        assert!(in_child(|| {
+            // As if it were the process itself.
+            remove_all();
+            true
+        }));
+        assert!(!kept.path().exists());
+        drop(other);
+        assert!(second.exists(), "what took another's place is not removed");
+        assert!(deep.path().exists());
+    }
+}
