@@ -4,7 +4,7 @@
 
 use crate::{fast, thread_end};
 use capture::region::{self, Purpose};
-use capture::spin;
+use capture::wait;
 use capture::{live, thread};
 use core::sync::atomic::{AtomicU32, Ordering};
 use layout::Live;
@@ -37,7 +37,7 @@ pub fn begin() -> bool {
         }
         Err(OPENING) => {
             // Another thread is about to have it; or this one, below a signal handler.
-            spin::wait_at_most(OPENING_TAKES_NS, || STATE.load(Ordering::Acquire) != OPENING);
+            wait::wait_at_most(OPENING_TAKES_NS, || STATE.load(Ordering::Acquire) != OPENING);
             STATE.load(Ordering::Acquire) == OPEN
         }
         Err(state) => state == OPEN,

@@ -23,7 +23,7 @@
 use crate::{family, record};
 use capture::images::{Image, Images, Names, Slot};
 use capture::probed::Probed;
-use capture::spin;
+use capture::wait;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use layout::Live;
@@ -248,7 +248,7 @@ pub extern "C" fn before_dlsym(handle: u64) {
     if is_due(&SINCE[1], EACH) {
         // glibc's handle of an object is its description, which begins with where it was loaded; the others are no addresses.
         let held = Source::read(&mut Probed::new(), handle).map_or(0, u64::from_le_bytes);
-        spin::wait_until(|| look(false, held));
+        wait::wait_until(|| look(false, held));
     }
 }
 
@@ -275,7 +275,7 @@ pub fn closing() -> Option<Closing> {
     }
     CLOSING.fetch_add(1, Ordering::SeqCst);
     // Bounded: in a child that nobody announced, who was looking is not there. Who is there may wait long for a processor, and reads the object.
-    spin::wait_at_most(LOOKS_TAKE_NS, || !LOOKING.load(Ordering::SeqCst));
+    wait::wait_at_most(LOOKS_TAKE_NS, || !LOOKING.load(Ordering::SeqCst));
     Some(Closing(()))
 }
 

@@ -4,8 +4,8 @@
 //! a lock, cut from mappings of 256 KiB; larger blocks are mappings of their own.
 #![allow(unsafe_code)]
 
-use capture::spin;
 use capture::syscall::{map, mm, unmap};
+use capture::wait;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +71,7 @@ impl OwnHeap {
     /// `None` if the lock cannot be had: a signal handler of the host that starts a thread may stand above the very code that holds it.
     fn with<R>(&self, f: impl FnOnce(&mut Lists) -> R) -> Option<R> {
         let take = || self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if !spin::wait_at_most(LISTS_TAKE_NS, take) {
+        if !wait::wait_at_most(LISTS_TAKE_NS, take) {
             return None;
         }
         // SAFETY: the lock is held.

@@ -27,6 +27,7 @@ pub mod syscall;
 pub mod thread;
 pub mod tls;
 pub mod tree;
+pub mod wait;
 pub mod walk;
 
 mod elf;

@@ -325,7 +325,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("unmap", "the live table grows, or the tips"),
             ("advise", "the live table grows, or the tips"),
             ("populate", "the index of the call tree grows"),
-            ("clock_ns", "when the peak of live memory was"),
+            ("clock_ns", "when the peak of live memory was, and how long a shard was waited for"),
             ("is_readable", "a page outside the thread's stack"),
         ]),
         sources: Some((

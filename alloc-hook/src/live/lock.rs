@@ -1,6 +1,6 @@
 //! The lock of a shard.
 
-use capture::spin;
+use capture::wait;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// How long a lock is waited for: a thread that is inside the recorder already, below a signal handler of the host, may be the one that holds it.
@@ -53,7 +53,7 @@ impl Lock {
             return None;
         }
         let mut held = None;
-        spin::wait_until(|| {
+        wait::wait_until(|| {
             held = self.try_lock();
             held.is_some()
         });
