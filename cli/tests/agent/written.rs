@@ -75,8 +75,16 @@ fn a_sample_that_is_to_end_is_what_the_recorder_has_by_then() {
     let _fleet = Fleet::start_partly_old(&place, 2, 1);
     let start = |socket: &str, file: &str| {
         let socket = place.path(socket);
-        let mut command = place.command(&["sample", socket.to_str().unwrap(), "--seconds", "3600", "-o", file]);
-        let child = command.spawn().unwrap();
+        let sample = place.command(&["sample", socket.to_str().unwrap(), "--seconds", "3600", "-o", file]);
+        // Who starts the tests in the background may have had SIGINT ignored for them.
+        let mut command = Command::new("env");
+        command
+            .args(["--default-signal=INT", "--unset=LD_PRELOAD"])
+            .arg(sample.get_program())
+            .args(sample.get_args())
+            .stdin(Stdio::null());
+        command.envs(sample.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let child = command.current_dir(sample.get_current_dir().unwrap()).spawn().unwrap();
         let status = format!("/proc/{}/status", child.id());
         wait_until("it waits for signals", || {
             let status = fs::read_to_string(&status).unwrap();
