@@ -14,8 +14,6 @@ const NOT_YET: u32 = 0;
 const OPENING: u32 = 1;
 const OPEN: u32 = 2;
 const FAILED: u32 = 3;
-/// Nanoseconds that another thread may take to make the memory.
-const OPENING_TAKES_NS: u64 = 10_000_000;
 
 /// Most bytes of memory that a program's own recorder takes.
 pub const BUDGET_BYTES: usize = 64 << 20;
@@ -37,7 +35,7 @@ pub fn begin() -> bool {
         }
         Err(OPENING) => {
             // Another thread is about to have it; or this one, below a signal handler.
-            wait::wait_at_most(OPENING_TAKES_NS, || STATE.load(Ordering::Acquire) != OPENING);
+            wait::wait_until(|| STATE.load(Ordering::Acquire) != OPENING);
             STATE.load(Ordering::Acquire) == OPEN
         }
         Err(state) => state == OPEN,

@@ -5,7 +5,8 @@
 //!
 //! # Orderings
 //!
-//! A place is filled by the thread that took it (`status` compare-exchange, Acquire; then store, Release) and read by whoever finds it `FULL` (Acquire). Who removes a file that its owner removes, too, finds it gone.
+//! A place is filled by the thread that took its bit in `TAKEN` (Acquire), and read by whoever finds that in `NOTED` (Release, Acquire). One that is filled anew meanwhile names no file with the identity that was read,
+//! or the new one. Who removes a file that its owner removes, too, finds it gone.
 
 use capture::{region, syscall};
 use std::io;
@@ -17,12 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Longest path of a file that is removed at the end of the process, its terminating zero included. That of a socket is never longer.
 const PATH_BYTES: usize = 256;
 
-const EMPTY: u32 = 0;
-const WRITING: u32 = 1;
-const FULL: u32 = 2;
-
 struct Place {
-    status: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
     path: [AtomicU64; PATH_BYTES / 8],
@@ -30,17 +26,16 @@ struct Place {
 
 impl Place {
     const fn new() -> Self {
-        Self {
-            status: AtomicU32::new(EMPTY),
-            device: AtomicU64::new(0),
-            inode: AtomicU64::new(0),
-            path: [const { AtomicU64::new(0) }; PATH_BYTES / 8],
-        }
+        let path = [const { AtomicU64::new(0) }; PATH_BYTES / 8];
+        Self { device: AtomicU64::new(0), inode: AtomicU64::new(0), path }
     }
 }
 
-/// Two files for each of eight servers.
-static PLACES: [Place; 16] = [const { Place::new() }; 16];
+/// Two files for each of sixteen servers.
+static PLACES: [Place; u32::BITS as usize] = [const { Place::new() }; u32::BITS as usize];
+/// A bit for each place that is in use, and for each whose file is to be removed.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+static NOTED: AtomicU32 = AtomicU32::new(0);
 
 /// A file of ours; removed on drop, unless another one has taken its place.
 #[derive(Debug)]
@@ -48,7 +43,7 @@ pub(crate) struct OwnFile {
     path: PathBuf,
     device: u64,
     inode: u64,
-    place: Option<usize>,
+    place: Option<u32>,
 }
 
 impl OwnFile {
@@ -66,27 +61,27 @@ impl OwnFile {
     }
 
     /// Has it removed at the end of the process. Where there is no room for it, who leaves by `_exit` leaves it.
-    fn note(&self) -> Option<usize> {
+    fn note(&self) -> Option<u32> {
         let bytes = self.path.as_os_str().as_bytes();
         if bytes.len() >= PATH_BYTES {
             return None;
         }
-        let take =
-            |place: &Place| place.status.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        let number = PLACES.iter().position(take)?;
-        let place = PLACES.get(number)?;
+        let lowest = |taken: u32| (taken != u32::MAX).then(|| taken | (taken + 1));
+        let number = TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest).ok()?.trailing_ones();
+        let place = PLACES.get(number as usize)?;
         region::store_bytes(&place.path, bytes);
         place.device.store(self.device, Ordering::Relaxed);
         place.inode.store(self.inode, Ordering::Relaxed);
-        place.status.store(FULL, Ordering::Release);
+        NOTED.fetch_or(1 << number, Ordering::Release);
         Some(number)
     }
 }
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        if let Some(place) = self.place.and_then(|place| PLACES.get(place)) {
-            place.status.store(EMPTY, Ordering::Release);
+        if let Some(place) = self.place {
+            NOTED.fetch_and(!(1 << place), Ordering::AcqRel);
+            TAKEN.fetch_and(!(1 << place), Ordering::Release);
         }
         let is_ours = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode);
         if self.path.symlink_metadata().is_ok_and(is_ours) {
@@ -97,7 +92,8 @@ impl Drop for OwnFile {
 
 /// Removes all files of this process: it ends.
 pub(crate) fn remove_all() {
-    for place in PLACES.iter().filter(|place| place.status.load(Ordering::Acquire) == FULL) {
+    let noted = NOTED.load(Ordering::Acquire);
+    for (_, place) in PLACES.iter().enumerate().filter(|(number, _)| noted >> number & 1 != 0) {
         let mut path = [0; PATH_BYTES];
         for (bytes, word) in path.chunks_exact_mut(8).zip(&place.path) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
@@ -114,7 +110,8 @@ pub(crate) fn remove_all() {
 
 /// In a child after fork: they are its parent's.
 pub(crate) fn reset_in_child() {
-    PLACES.iter().for_each(|place| place.status.store(EMPTY, Ordering::Relaxed));
+    NOTED.store(0, Ordering::Relaxed);
+    TAKEN.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]
