@@ -83,10 +83,15 @@ impl Drop for OwnFile {
             NOTED.fetch_and(!(1 << place), Ordering::AcqRel);
             TAKEN.fetch_and(!(1 << place), Ordering::Release);
         }
-        let is_ours = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode);
-        if self.path.symlink_metadata().is_ok_and(is_ours) {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        let path = [self.path.as_os_str().as_bytes(), b"\0"].concat();
+        remove(&path, (self.device, self.inode));
+    }
+}
+
+/// Removes the file at this path, which ends with a zero byte, if it is this one.
+fn remove(path: &[u8], identity: (u64, u64)) {
+    if syscall::identity_of_file(path) == Ok(identity) {
+        let _ = syscall::remove_file(path);
     }
 }
 
@@ -98,12 +103,10 @@ pub(crate) fn remove_all() {
         for (bytes, word) in path.chunks_exact_mut(8).zip(&place.path) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        let (device, inode) = (place.device.load(Ordering::Relaxed), place.inode.load(Ordering::Relaxed));
+        let identity = (place.device.load(Ordering::Relaxed), place.inode.load(Ordering::Relaxed));
         let end = path.iter().position(|byte| *byte == 0);
-        if let Some(path) = end.and_then(|end| path.get(..=end))
-            && syscall::identity_of_file(path) == Ok((device, inode))
-        {
-            let _ = syscall::remove_file(path);
+        if let Some(path) = end.and_then(|end| path.get(..=end)) {
+            remove(path, identity);
         }
     }
 }

@@ -114,17 +114,26 @@ static void *cramped(void *unused) {
   return unused;
 }
 
+static void deep_case(void) { on_thread(deep, 64 << 20); }
+static void guarded_case(void) { on_thread(guarded, 16384 + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0)); }
+static void cramped_case(void) { on_thread(cramped, 1 << 20); }
+
+/* The milliseconds of `work` in `cpu`. Where it is done once, many: a hundred thousand frames take ticks, too, and few of all are to be in them. */
+static const struct {
+  const char *name;
+  void (*run)(void);
+  long burns_ms;
+} cases[] = {{"deep", deep_case, 400}, {"guarded", guarded_case, 400}, {"cramped", cramped_case, 400}, {"fibers", fibers, 100}, {"alternate", alternate, 100}};
+
 /* edges CASE (allocs|cpu) [NUMBER] */
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
-  /* A tenth of a second where it is done again and again. Once, four: a hundred thousand frames take ticks, too, and few of all are in them. */
-  if (!strcmp(argv[2], "cpu")) burns = !strcmp(argv[1], "fibers") || !strcmp(argv[1], "alternate") ? 100000000 : 400000000;
   levels = argc > 3 ? atol(argv[3]) : 0;
-  if (!strcmp(argv[1], "deep")) on_thread(deep, 64 << 20);
-  else if (!strcmp(argv[1], "guarded")) on_thread(guarded, 16384 + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0));
-  else if (!strcmp(argv[1], "cramped")) on_thread(cramped, 1 << 20);
-  else if (!strcmp(argv[1], "fibers")) fibers();
-  else if (!strcmp(argv[1], "alternate")) alternate();
-  else return 2;
-  return 0;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (strcmp(argv[1], cases[i].name)) continue;
+    if (!strcmp(argv[2], "cpu")) burns = cases[i].burns_ms * 1000000;
+    cases[i].run();
+    return 0;
+  }
+  return 2;
 }

@@ -8,12 +8,15 @@ use profile_recorder_profile::{
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// The program with a profile loaded; ends with the test.
+/// The program with a profile loaded, as the process that its commands ask; ends with the test.
 struct Viewer {
     session: PathBuf,
+    process: Child,
 }
 
 impl Viewer {
@@ -22,14 +25,30 @@ impl Viewer {
     }
 
     fn open(name: &str, contents: &[u8]) -> Self {
-        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("firefox-{name}"));
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("firefox-{name}"));
         std::fs::write(&file, contents).unwrap();
         // Its socket lies there, and paths of sockets are short.
         let session = std::env::temp_dir().join(format!("profrec-firefox-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&session).unwrap();
-        let viewer = Self { session };
-        viewer.run(&["load", file.to_str().unwrap()]);
+        // What `load` starts, too. But that gives up after half a second, in which a busy machine starts no program of this size.
+        let process =
+            command(&session).arg("--daemon").arg(&file).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut viewer = Self { session, process };
+        viewer.wait_until_loaded();
         viewer
+    }
+
+    fn wait_until_loaded(&mut self) {
+        let begun = Instant::now();
+        while let Err(error) = self.try_run(&["profile", "info"]) {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                let mut why = String::new();
+                self.process.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+                panic!("the viewer ended ({status}): {why}");
+            }
+            let is_over = error.contains("Profile load failed") || begun.elapsed() > Duration::from_secs(60);
+            assert!(!is_over, "the viewer does not load the profile: {error}");
+        }
     }
 
     fn run(&self, arguments: &[&str]) -> String {
@@ -37,12 +56,7 @@ impl Viewer {
     }
 
     fn try_run(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = Command::new(installed("node/bin/node"))
-            .arg(installed("node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js"))
-            .args(arguments)
-            .env("PROFILER_CLI_SESSION_DIR", &self.session)
-            .output()
-            .unwrap();
+        let output = command(&self.session).args(arguments).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
@@ -79,9 +93,18 @@ impl Viewer {
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        self.run(&["stop", "--all"]);
+        let _ = self.process.kill();
+        let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.session);
     }
+}
+
+fn command(session: &Path) -> Command {
+    let mut command = Command::new(installed("node/bin/node"));
+    command
+        .arg(installed("node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js"))
+        .env("PROFILER_CLI_SESSION_DIR", session);
+    command
 }
 
 fn expected((profile, symbols): &(Profile, Symbols), column: usize) -> BTreeMap<String, (i64, i64)> {
