@@ -8,13 +8,10 @@
 //! piece and only grows: a copy is good if its first half is the same before and after the second. It is read first, because what was freed was allocated before.
 
 use crate::region::{kind_of, used_bytes, words};
-use crate::syscall::yield_now;
+use crate::wait::wait_until;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use layout::{AllocValues, CHUNK, ChunkKind};
-
-/// Tries for one record. A thread that was stopped in the middle of an update, by a debugger say, is not waited for.
-const TRIES: u32 = 2_000;
 
 /// Words of a record, and places in it.
 const VALUES: usize = size_of::<AllocValues>() / 8;
@@ -44,22 +41,49 @@ fn copy_words(from: &[AtomicU64], to: &mut [u8]) {
 }
 
 fn copy_values(from: &[AtomicU64], to: &mut [u8]) {
+    // A thread that was stopped in the middle of an update, by a debugger say, is not waited for without end: its last allocation is in the copy in part, perhaps.
+    if !wait_until(|| copy_whole(from, to)) {
+        copy_words(from, to);
+    }
+}
+
+/// Whether nobody wrote meanwhile.
+fn copy_whole(from: &[AtomicU64], to: &mut [u8]) -> bool {
     let read = |place: usize| from.get(place).map_or(0, |word| word.load(Ordering::Acquire));
-    for round in 0..TRIES {
-        let pair = [read(ELSEWHERE), read(ELSEWHERE + 1)];
-        let whole = read(ELSEWHERE) == pair[0];
-        let sequence = read(SEQUENCE) as u32;
-        if whole && sequence & 1 == 0 {
-            copy_words(from, to);
-            fence(Ordering::Acquire);
-            if read(SEQUENCE) as u32 == sequence {
-                if let Some(to) = to.get_mut(ELSEWHERE * 8..ELSEWHERE * 8 + 16) {
-                    to.copy_from_slice(pair.map(u64::to_ne_bytes).as_flattened());
-                }
-                return;
-            }
-        }
-        if round % 16 == 15 { yield_now() } else { core::hint::spin_loop() }
+    let pair = [read(ELSEWHERE), read(ELSEWHERE + 1)];
+    let sequence = read(SEQUENCE) as u32;
+    if read(ELSEWHERE) != pair[0] || sequence & 1 != 0 {
+        return false;
     }
     copy_words(from, to);
+    fence(Ordering::Acquire);
+    if let Some(to) = to.get_mut(ELSEWHERE * 8..ELSEWHERE * 8 + 16) {
+        to.copy_from_slice(pair.map(u64::to_ne_bytes).as_flattened());
+    }
+    read(SEQUENCE) as u32 == sequence
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_that_waits_for_a_processor_in_the_middle_of_an_update_is_waited_for() {
+        const BYTES: usize = offset_of!(AllocValues, bytes) / 8;
+        let from = [const { AtomicU64::new(0) }; VALUES];
+        from[0].store(1 << layout::OBJECTS_FRACTION_BITS, Ordering::Relaxed);
+        from[SEQUENCE].store(1, Ordering::Relaxed);
+        let mut to = [0; VALUES * 8];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                from[BYTES].store(100, Ordering::Relaxed);
+                from[SEQUENCE].store(2, Ordering::Release);
+            });
+            copy_values(&from, &mut to);
+        });
+        assert_eq!(to[BYTES * 8..BYTES * 8 + 8], 100_u64.to_ne_bytes());
+    }
 }

@@ -3,8 +3,8 @@
 //! Each leaves for the next allocator's function by a jump, with the stack as it found it: nothing of the library lies between the host and its allocator then. Where live bytes are
 //! accounted for, the block is there only when that function has returned, so it is called.
 //!
-//! What is to be done has a way of its own from beginning to end: first that of a server that samples, and of counts and live bytes, without a jump that is taken; behind one such jump, and at the
-//! beginning of a line of the processor's cache, samples under `record`; then the others. Such a jump takes as long as several instructions.
+//! What is to be done has a way of its own from beginning to end: first that of whoever samples, or is not asked for anything, without a jump that is taken; behind one such jump, and at the beginning
+//! of a line of the processor's cache, counts with live bytes; then the others. Such a jump takes as long as several instructions.
 //!
 //! # Safety
 //! As the library's. A thread's numbers are written by the thread alone, each by one instruction, so that a signal handler which allocates in between adds to what it finds.
@@ -365,15 +365,15 @@ macro_rules! counted {
             [
                 $($before,)*
                 begin!(),
-                if_wanted!("{followed_chunks}", "9f"),
-                unless_due!($size),
-                allocate_chunk!($size, "{followed_chunks}"),
-                ".p2align 6",
-                "9:",
                 if_wanted!("{followed}", "9f"),
                 unless_due!($size),
                 count!($size, "{followed}"),
                 leave!(),
+                ".p2align 6",
+                "9:",
+                if_wanted!("{followed_chunks}", "9f"),
+                unless_due!($size),
+                allocate_chunk!($size, "{followed_chunks}"),
                 "9:",
                 if_wanted!("{last_chunks}", "9f"),
                 unless_due!($size),
@@ -450,6 +450,15 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         body,
         [
             begin!(),
+            if_wanted!("{followed}", "9f"),
+            unless_beside_followed!("20f"),
+            "21:",
+            unless_due!("rsi"),
+            count!("rsi", "{followed}"),
+            leave!(),
+            unless_followed!("20", "21b"),
+            ".p2align 6",
+            "9:",
             if_wanted!("{followed_chunks}", "9f"),
             unless_beside_followed!("20f"),
             "22:",
@@ -479,15 +488,6 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
             "add qword ptr [rdx + {live_below_max}], rcx",
             grown!("0"),
             unless_followed!("20", "22b"),
-            ".p2align 6",
-            "9:",
-            if_wanted!("{followed}", "9f"),
-            unless_beside_followed!("20f"),
-            "21:",
-            unless_due!("rsi"),
-            count!("rsi", "{followed}"),
-            leave!(),
-            unless_followed!("20", "21b"),
             "9:",
             if_wanted!("{last_chunks}", "9f"),
             unless_last!(),
@@ -522,19 +522,19 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         body,
         [
             begin!(),
-            if_wanted!("{followed_chunks}", "9f"),
-            unless_beside_followed!("20f"),
-            "22:",
-            free_chunk!("{followed_chunks}"),
-            unless_followed!("20", "22b"),
-            ".p2align 6",
-            "9:",
             if_wanted!("{followed}", "9f"),
             unless_beside_followed!("20f"),
             "21:",
             count_free!("{followed}"),
             leave!(),
             unless_followed!("20", "21b"),
+            ".p2align 6",
+            "9:",
+            if_wanted!("{followed_chunks}", "9f"),
+            unless_beside_followed!("20f"),
+            "22:",
+            free_chunk!("{followed_chunks}"),
+            unless_followed!("20", "22b"),
             "9:",
             if_wanted!("{last_chunks}", "9f"),
             unless_last!(),

@@ -96,9 +96,8 @@ pub(crate) fn start(plan: Plan) -> bool {
     if plan.own_library {
         let is_server = plan.directory.length == 0;
         let kind = match wanted {
-            // Told to record nothing unless asked, it takes no more than the time to count calls and bytes.
-            _ if is_server && plan.purpose.alloc_interval_bytes == 0 => Live::Unknown,
-            // A server samples: what the blocks have is exact all the same.
+            // The account begins with the first allocation or not at all, and takes as long as counting does: a server that samples, or records nothing unless asked, goes without.
+            _ if is_server && plan.purpose.alloc_interval_bytes != 1 => Live::Unknown,
             _ if is_server => Live::Allocated,
             _ if wanted & modes::HEAP != 0 => Live::Requested,
             _ if wanted & (modes::STAT | modes::ALLOCS) != 0 => Live::Allocated,

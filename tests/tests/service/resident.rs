@@ -237,11 +237,11 @@ print('forked', flush=True); sys.stdin.read(); os.waitpid(pid, 0)",
 }
 
 #[test]
-fn live_bytes_are_told_unless_nothing_shall_be_sampled() {
+fn live_bytes_are_told_where_every_allocation_shall_be_recorded() {
     let program = "kept = [bytes(100_000) for _ in range(100)]
 print('ready', flush=True)
 input()";
-    for (interval, is_told) in [("512KiB", true), ("off", false)] {
+    for (interval, is_told) in [("1", true), ("512KiB", false), ("off", false)] {
         let mut command = python(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("PROFILE_RECORDER_ALLOC_INTERVAL", interval);
         let mut service = Resident::start(&mut command);
