@@ -1,6 +1,6 @@
 //! A copy of the region while its threads go on: each record of allocations as it was at one moment.
 //!
-//! Called from: the recorder's own threads. May: wait a little for a thread that is about to finish an update.
+//! Called from: the recorder's own threads. May: wait for a thread that is about to finish an update, a second at most.
 //!
 //! # Orderings
 //!
@@ -8,10 +8,13 @@
 //! piece and only grows: a copy is good if its first half is the same before and after the second. It is read first, because what was freed was allocated before.
 
 use crate::region::{kind_of, used_bytes, words};
-use crate::wait::wait_until;
+use crate::wait::wait_at_most;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use layout::{AllocValues, CHUNK, ChunkKind};
+
+/// Nanoseconds that a copy waits for threads in the middle of an update: they wait for a processor. One that a debugger stopped, or that left by a jump, may stay there.
+const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Words of a record, and places in it.
 const VALUES: usize = size_of::<AllocValues>() / 8;
@@ -21,11 +24,12 @@ const SEQUENCE: usize = offset_of!(AllocValues, sequence) / 8;
 /// Copies the first bytes of the region. Returns their number, a multiple of eight.
 pub fn copy(to: &mut [u8]) -> usize {
     let length = used_bytes().min(to.len()) / 8 * 8;
+    let mut patience_ns = PATIENCE_NS;
     for (chunk, to) in to.chunks_mut(CHUNK).enumerate().take(length.div_ceil(CHUNK)) {
         let Some(from) = words(chunk) else { break };
         if kind_of(chunk) == Some(ChunkKind::AllocValues) {
             for (from, to) in from.chunks_exact(VALUES).zip(to.chunks_exact_mut(VALUES * 8)) {
-                copy_values(from, to);
+                copy_values(from, to, &mut patience_ns);
             }
         } else {
             copy_words(from, to);
@@ -40,10 +44,11 @@ fn copy_words(from: &[AtomicU64], to: &mut [u8]) {
     }
 }
 
-fn copy_values(from: &[AtomicU64], to: &mut [u8]) {
-    // A thread that was stopped in the middle of an update, by a debugger say, is not waited for without end: its last allocation is in the copy in part, perhaps.
-    if !wait_until(|| copy_whole(from, to)) {
+fn copy_values(from: &[AtomicU64], to: &mut [u8], patience_ns: &mut u64) {
+    if !wait_at_most(*patience_ns, || copy_whole(from, to)) {
+        // Its last allocation is in the copy in part, perhaps.
         copy_words(from, to);
+        *patience_ns = 0;
     }
 }
 
@@ -82,7 +87,9 @@ mod tests {
                 from[BYTES].store(100, Ordering::Relaxed);
                 from[SEQUENCE].store(2, Ordering::Release);
             });
-            copy_values(&from, &mut to);
+            let mut patience_ns = PATIENCE_NS;
+            copy_values(&from, &mut to, &mut patience_ns);
+            assert_eq!(patience_ns, PATIENCE_NS);
         });
         assert_eq!(to[BYTES * 8..BYTES * 8 + 8], 100_u64.to_ne_bytes());
     }
