@@ -5,7 +5,8 @@ use crate::syscall::{advise, map, mm, populate, unmap};
 
 /// Mappings of at least twice the size of a large page get some.
 const LARGE: usize = 2 * LARGE_PAGE;
-const LARGE_PAGE: usize = 2 << 20;
+/// Bytes of one.
+pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
 /// Anonymous zeroed memory, unmapped when dropped.
 #[derive(Debug)]

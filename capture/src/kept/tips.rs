@@ -6,9 +6,9 @@
 //! The place follows from the leaf and its caller. Of tips that have these in common, the first has that place, and tells where the others are: by the word that is found instead of one of its own.
 #![allow(unsafe_code)]
 
-use crate::mapping::fetch_line;
+use crate::mapping::{LARGE_PAGE, Mapping, fetch_line};
 use crate::region;
-use crate::syscall::{advise, map, mm, unmap};
+use crate::syscall::{advise, mm, unmap};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use layout::RecordId;
 
@@ -338,7 +338,9 @@ fn map_tips(count: usize, instead_of: usize) -> Option<*mut Tip> {
     if all > MOST_BYTES {
         return None;
     }
-    let memory = map(bytes, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
+    // Tips are met all over the table: in small pages nearly each would also miss the processor's cache of page addresses.
+    let mapping = if bytes < LARGE_PAGE { Mapping::new(bytes) } else { Mapping::new_in_large_pages(bytes) };
+    let memory = mapping?.leak();
     BYTES.store(all, Ordering::Relaxed);
     // A child does not know of it: its parent's state is not there.
     // SAFETY: freshly mapped.
