@@ -1,7 +1,7 @@
 //! Recorded allocations that are still live: address to allocation site.
 //!
 //! Called from: hooks; never from a handler. Tables in mappings of their own, by parts of the host's memory (*shards*). A shard is locked for a few loads and stores, never
-//! across a call into the host, and a waiter gives up after a bound. When memory runs out: the allocation is counted in `Lost::LiveTableFull` and is missing from `inuse_*`, because it
+//! across a call into the host, and a waiter gives up after a bound. What a hook left locked that will not come back, its thread mends and gives back ([`recover`]). When memory runs out: the allocation is counted in `Lost::LiveTableFull` and is missing from `inuse_*`, because it
 //! counts as freed.
 #![allow(unsafe_code)]
 
@@ -11,13 +11,14 @@ mod pages;
 mod table;
 
 use crate::sampling::{self, Weight};
+use capture::mapping::Mapping;
 use capture::region;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use layout::{Lost, RecordId};
 
 use entry::Entry;
 pub(crate) use lock::Wait;
-use table::Shard;
+use table::{Locked, Shard};
 
 /// A live allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -208,10 +209,12 @@ pub(crate) fn announce(address: u64) {
 /// Enters a new allocation. Returns what was there at the same address: freed without our seeing it.
 #[inline(always)]
 pub(crate) fn insert(allocation: Allocation, wait: Wait) -> Result<Option<Allocation>, Full> {
+    // A jump out of here may leave the interval with a number for ever, and never one too soon without.
+    allocation.interval.count(1);
     let Some(replaced) = entered(&allocation, wait) else {
+        allocation.interval.count(u64::MAX);
         return Err(full(allocation.size));
     };
-    allocation.interval.count(1);
     if let Some(replaced) = replaced {
         replaced.interval.count(u64::MAX);
     }
@@ -253,6 +256,35 @@ pub(crate) fn remove(address: u64, wait: Wait) -> Option<Allocation> {
     Some(removed)
 }
 
+/// After a hook of the calling thread that will not come back: mends what it was about to change. With all signals blocked.
+#[cold]
+pub(crate) fn recover() {
+    for (shard, table) in TABLE.iter().enumerate() {
+        if let Some(mut locked) = table.take_over() {
+            locked.mend();
+            count_anew(shard, &locked);
+        }
+    }
+}
+
+/// Sets the filter of a shard to what is in its table. A place of something that lives is at no time that of nothing.
+fn count_anew(shard: usize, locked: &Locked<'_>) {
+    let (Some(cells), Some(occupied)) = (COUNTS.get(shard), OCCUPIED.get(shard)) else { return };
+    let Some(mut counted) = Mapping::new(CELLS) else { return };
+    let counted = counted.bytes_mut();
+    locked.each(|address| {
+        if let Some(count) = counted.get_mut(place(address).1) {
+            *count = count.saturating_add(1);
+        }
+    });
+    for (cell, count) in cells.iter().zip(&*counted) {
+        cell.store(*count, Ordering::Relaxed);
+    }
+    for (occupied, counted) in occupied.iter().zip(counted.chunks(TOGETHER)) {
+        occupied.store(counted.iter().any(|count| *count != 0).into(), Ordering::Relaxed);
+    }
+}
+
 /// In a child after fork: what the parent has live is not the child's recording.
 pub(crate) fn clear() {
     for shard in &TABLE {
@@ -267,6 +299,7 @@ pub(crate) fn clear() {
 mod tests {
     extern crate std;
     use super::*;
+    use capture::tls;
 
     fn allocation(address: u64, size: u64) -> Allocation {
         Allocation { address, size, values: RecordId(7), interval: Interval::EVERY }
@@ -325,6 +358,36 @@ mod tests {
             lives.iter().for_each(|block| assert!(remove(*block, Wait::Never).is_some()));
         }
         assert!(!occupied(start));
+    }
+
+    #[test]
+    fn a_shard_whose_lock_was_left_is_mended_by_its_thread_and_tells_again_what_it_contains() {
+        let start = 0x4440_4000_u64;
+        let before = tls::get();
+        tls::set(0x7f00_0000_2000);
+        // More in one cell than it counts.
+        let blocks: std::vec::Vec<u64> = (0..300).map(|i| start + ((i % 3) << 4) + (i << 36)).collect();
+        for block in &blocks {
+            assert_eq!(insert(allocation(*block, 8), Wait::Never), Ok(None));
+        }
+        let of = |address| Place::of(address).unwrap();
+        // A removal and an insertion that came as far as the table.
+        assert!(of(blocks[0]).shard.lock(Wait::Never).unwrap().remove(blocks[0]).is_some());
+        let mut locked = of(blocks[0]).shard.lock(Wait::Never).unwrap();
+        let new = start + 0x100;
+        locked.make_room().unwrap();
+        assert!(locked.insert(Entry::new(&allocation(new, 8)).unwrap()).is_none());
+        assert!(!may_contain(new));
+        core::mem::forget(locked);
+        assert_eq!(insert(allocation(start, 8), Wait::Never), Err(Full), "the lock is held");
+        recover();
+        assert!(may_contain(new) && of(new).occupied.load(Ordering::Relaxed) != 0);
+        assert_eq!(of(blocks[0]).cell.load(Ordering::Relaxed), 99);
+        for block in blocks[1..].iter().chain([&new]) {
+            assert_eq!(remove(*block, Wait::Never).map(|removed| removed.address), Some(*block));
+        }
+        assert!([start, new].iter().all(|block| !may_contain(*block)));
+        tls::set(before);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use crate::live::{self, Allocation, Interval, Wait};
 use crate::registers::Caller;
 use crate::sampling::{self, Weight};
 use crate::{counting, fast, marks, next};
+use capture::blocked::Blocked;
 use capture::live as live_bytes;
 use capture::rules::InHook;
-use capture::thread::{self, Current, Inside, NONE_BETWEEN, Recording, ThreadState};
+use capture::thread::{self, Current, Inside, Mark, NONE_BETWEEN, Recording, ThreadState, stack_pointer};
 use capture::{modules, region, walk};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
@@ -166,14 +167,59 @@ fn allocated_on(
 /// family it has one, and a call inside a hook is that of a signal handler of the host.) Whoever builds disarms the thread before.
 #[inline(always)]
 fn is_own(thread: &ThreadState, function: Function) -> bool {
-    function.is_rust() && thread.is_inside()
+    function.is_rust() && thread.is_inside() && !is_mended(thread, stack_pointer())
+}
+
+/// Enters the recorder, in a hook whose caller has this stack pointer; `None` if the thread is inside already. A hook that was left by a jump is not.
+#[inline(always)]
+fn enter_from<'a>(thread: &'a ThreadState, mark: &'a Mark, sp: u64) -> Option<Inside<'a>> {
+    thread.enter(mark).or_else(|| if is_mended(thread, sp) { thread.enter(mark) } else { None })
+}
+
+/// The same where the caller's is not at hand. Not where the recorder's own allocations come.
+#[inline(always)]
+fn enter<'a>(thread: &'a ThreadState, mark: &'a Mark) -> Option<Inside<'a>> {
+    /// What a hook and its caller are apart at most. Between a hook and what a handler calls the kernel puts at least a kilobyte.
+    const APART: u64 = 512;
+    enter_from(thread, mark, stack_pointer() + APART)
+}
+
+/// Whether a hook that is inside was left by a jump, as seen from a stack pointer; then what it left half done is mended, and none is inside.
+#[cold]
+#[inline(never)]
+fn is_mended(thread: &ThreadState, here: u64) -> bool {
+    if !thread.was_left(here) {
+        return false;
+    }
+    // SAFETY: it has just said that it was left.
+    unsafe { mend(thread) };
+    true
+}
+
+/// # Safety
+/// On the thread itself, of which a hook was left.
+unsafe fn mend(thread: &ThreadState) {
+    let _blocked = Blocked::new();
+    live::recover();
+    // SAFETY: as the caller promises.
+    unsafe { thread.forget_left() };
+    // Its allocation may be known in part.
+    thread.last_address.store(1, Ordering::Relaxed);
+}
+
+/// The thread ends, and leaves no hook unfinished: a handler can have ended it.
+pub(crate) fn thread_ends(thread: &ThreadState) {
+    if thread.is_inside() {
+        // SAFETY: where a thread's last destructors run, its hooks are gone.
+        unsafe { mend(thread) };
+    }
 }
 
 /// A tick came upon code that was loaded since: a hook may do what its handler may not.
 #[cold]
 #[inline(never)]
 fn refresh(thread: &ThreadState) {
-    if let Some(_inside) = thread.enter() {
+    if let Some(_inside) = enter(thread, &Mark::new()) {
         modules::refresh_on_request();
     }
 }
@@ -275,7 +321,8 @@ fn record(
     }
     let number = Interval::from_number(number);
     let lost = |reason| lose(reason, Allocation { address, size, values: RecordId::NONE, interval: number });
-    let Some(mut inside) = thread.enter() else {
+    let mark = Mark::new();
+    let Some(mut inside) = enter_from(thread, &mark, sp) else {
         lost(Lost::Reentered);
         return;
     };
@@ -337,12 +384,15 @@ fn cells(values: RecordId) -> &'static AllocValues {
     unsafe { region::record(values) }
 }
 
-/// The owner's way to write its values: a copy that is made meanwhile is made again.
+/// The owner's way to write its values: a copy that is made meanwhile is made again. An update that a handler left by a jump is over with the next one.
 #[inline(always)]
 fn update(cells: &AllocValues, write: impl FnOnce()) {
-    region::add_own_u32(&cells.sequence, 1);
+    // Under the guard: no handler makes one in between.
+    let odd = cells.sequence.load(Ordering::Relaxed) | 1;
+    cells.sequence.store(odd, Ordering::Relaxed);
+    fence(Ordering::Release);
     write();
-    region::add_own_u32(&cells.sequence, 1);
+    cells.sequence.store(odd.wrapping_add(1), Ordering::Release);
 }
 
 #[inline(always)]
@@ -534,5 +584,22 @@ pub(crate) fn after_realloc(function: Function, freed: &Freed, released: bool) {
                 count_freed(None, &allocation);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_that_was_left_by_a_jump_is_over_with_the_next_one() {
+        // SAFETY: any bits are values.
+        let cells: AllocValues = unsafe { core::mem::zeroed() };
+        update(&cells, || assert_eq!(cells.sequence.load(Ordering::Relaxed), 1));
+        assert_eq!(cells.sequence.load(Ordering::Relaxed), 2);
+        cells.sequence.store(u32::MAX, Ordering::Relaxed);
+        update(&cells, || assert_eq!(cells.sequence.load(Ordering::Relaxed), u32::MAX));
+        update(&cells, || assert_eq!(cells.sequence.load(Ordering::Relaxed), 1));
+        assert_eq!(cells.sequence.load(Ordering::Relaxed), 2);
     }
 }

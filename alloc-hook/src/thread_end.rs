@@ -4,6 +4,7 @@
 //! The value is a small number, never dereferenced; the destructor has the type that the C library calls.
 #![allow(unsafe_code)]
 
+use crate::record;
 use capture::thread::{self, Current, ThreadState};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -52,6 +53,7 @@ unsafe extern "C" fn ends(value: *mut libc::c_void) {
         return;
     }
     let Current::Known(thread) = thread::current() else { return };
+    record::thread_ends(thread);
     let function = ON_END.load(Ordering::Acquire);
     if function.is_null() {
         thread::retire_current();

@@ -10,6 +10,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("Profile Recorder records Linux programs on x86_64; other targets have no capture code yet");
 
+pub mod blocked;
 pub mod clock;
 pub mod copy;
 pub mod images;

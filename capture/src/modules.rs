@@ -129,7 +129,7 @@ pub(crate) fn request_room_for_rules() {
 
 /// Does something while the list stays as it is; not if it is being read anew.
 pub(crate) fn while_listed(something: impl FnOnce()) {
-    if let Some(_held) = REFRESH.try_lock() {
+    if let Some(_held) = REFRESH.try_lock_alone() {
         something();
     }
 }
@@ -257,7 +257,7 @@ pub fn is_own(module: ModuleIndex) -> bool {
 /// Reads the list of mappings anew. Not in a handler; waits for another thread that does the same.
 #[cold]
 pub fn refresh() {
-    if let Some(_held) = REFRESH.lock() {
+    if let Some(_held) = REFRESH.lock_alone() {
         refresh_locked();
     }
 }
@@ -265,7 +265,7 @@ pub fn refresh() {
 /// The same if an object was closed: whoever is under way with it is waited for, and then it is not done again.
 #[cold]
 pub fn refresh_if_stale() {
-    if let Some(_held) = REFRESH.lock()
+    if let Some(_held) = REFRESH.lock_alone()
         && is_stale()
     {
         refresh_locked();

@@ -5,7 +5,7 @@
 //!
 //! # Ownership    A state belongs to the thread whose number it has: `handler` is that one's. Where its word (`tls`) points to it, so is `hook`; a thread that shares another's storage allocates as that
 //! one, and never at the same time (the C library's own heap would not survive it). `hook` is used under the [`Inside`] guard, `handler` in the tick
-//! handler (whose signal is masked there).
+//! handler (whose signal is masked there). A handler of the host can jump out of a hook (`siglongjmp`): the guard is left behind, until a hook finds that ([`ThreadState::was_left`]).
 //! # Orderings
 //!
 //! As `states` and `numbered` say.
@@ -32,7 +32,7 @@ use layout::{Function, RecordId, Thread};
 
 pub use armed::{Armed, disarm_all};
 pub use guests::{retire_ended_guests, retire_guest};
-pub use inside::Inside;
+pub use inside::{Inside, Mark};
 pub use names::{note_names, recorded_name, rename_record};
 pub use recording::{MAX_FRAMES, Recording};
 
@@ -90,9 +90,10 @@ pub struct ThreadState {
     pub last_values: AtomicU32,
     record_id: AtomicU32,
     status: AtomicU32,
-    inside: AtomicU32,
     tid: AtomicU32,
     is_guest: AtomicBool,
+    /// Where the [`Mark`] of the hook lies that is inside the recorder; 0: none is.
+    inside: AtomicU64,
     stack_low: AtomicU64,
     stack_high: AtomicU64,
     /// Lowest page that was found readable where the thread needed room on another stack.
@@ -480,15 +481,44 @@ impl ThreadState {
     }
 
     /// Enters the recorder from an allocation hook of this thread; `None` if the thread is inside already (an allocation of the recorder itself, or of a
-    /// signal handler that interrupted it).
+    /// signal handler that interrupted it). `mark` lies in the hook's frame.
     #[inline]
-    pub fn enter(&self) -> Option<Inside<'_>> {
+    pub fn enter<'a>(&'a self, mark: &'a Mark) -> Option<Inside<'a>> {
         if self.inside.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        self.inside.store(1, Ordering::Relaxed);
+        self.inside.store(mark.set(), Ordering::Relaxed);
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         Some(Inside { state: self })
+    }
+
+    /// Whether the hook that is inside will not come back: a signal handler of the host left it by a jump, or ended the thread. Then the thread is on the stack where that hook was, and nearer to its
+    /// root; or has written over its frame. `here` is a stack pointer of whoever asks: of a hook, on the thread itself. False where it is not certain.
+    #[cold]
+    pub fn was_left(&self, here: u64) -> bool {
+        let (inside, stack) = (self.inside.load(Ordering::Relaxed), self.stack());
+        if !stack.contains(inside) {
+            return false;
+        }
+        // SAFETY: on the thread's own stack, which is mapped as far as it ever came.
+        if !unsafe { Mark::is_at(inside) } {
+            return true;
+        }
+        // A handler's stack can be anything, a variable of `main` too.
+        stack.contains(here) && here >= inside && !syscall::is_on_alternate_stack()
+    }
+
+    /// Nobody is inside any more, and what a hook left half done is forgotten.
+    ///
+    /// # Safety
+    /// On the thread itself, where it is certain, with all signals blocked.
+    #[cold]
+    pub unsafe fn forget_left(&self) {
+        // SAFETY: whoever had them is gone.
+        let (recording, sites) = unsafe { (&mut *self.hook.get(), &mut *self.sites.get()) };
+        recording.forget_left();
+        sites.forget_left();
+        self.inside.store(0, Ordering::Relaxed);
     }
 
     /// Whether the thread is inside the recorder.
@@ -508,6 +538,15 @@ impl ThreadState {
         recording.labels = self.label_set();
         (recording, kept)
     }
+}
+
+/// The stack pointer of the function that this is inlined into.
+#[inline(always)]
+pub fn stack_pointer() -> u64 {
+    let sp: u64;
+    // SAFETY: copies a register.
+    unsafe { core::arch::asm!("mov {sp}, rsp", sp = out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    sp
 }
 
 /// Counts a call of an allocation function by the calling thread, whose record this is.

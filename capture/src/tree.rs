@@ -9,6 +9,7 @@
 //! Publish a node: `frame.store(Release)` in `child` -> readers skip nodes whose frame is zero.
 #![allow(unsafe_code)]
 
+use crate::blocked::Blocked;
 use crate::mapping::{Mapping, fetch_line};
 use crate::region::{self, Cursor};
 use core::sync::atomic::Ordering;
@@ -229,6 +230,11 @@ impl Tree {
         node.frame.store(frame.to_bits(), Ordering::Release);
     }
 
+    /// After a use that did not come to its end. A record that was given out then can have been given out without a word to the cursor: the next ones come from chunks of their own.
+    pub(crate) fn forget_left(&mut self) {
+        (self.nodes, self.values) = (Cursor::new(), Cursor::new());
+    }
+
     fn make_room(&mut self) -> Option<()> {
         let slots = if self.index.is_some() { 1_usize << self.slots_log2 } else { 0 };
         if self.used * 2 >= slots { self.grow() } else { Some(()) }
@@ -253,6 +259,7 @@ impl Tree {
     }
 
     fn grow(&mut self) -> Option<()> {
+        let _blocked = Blocked::new();
         let log2 = if self.index.is_none() { FIRST_SLOTS_LOG2 } else { self.slots_log2 + 1 };
         if log2 > MAX_SLOTS_LOG2 {
             return None;

@@ -311,6 +311,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
         unknown: &[],
         locks: Some(&[
             ("alloc-hook/src/live/lock.rs try_lock", "a shard of the live allocations"),
+            ("alloc-hook/src/live/lock.rs wait_for", "a shard that nobody gives back"),
             ("alloc-hook/src/live.rs count", "a sampled allocation, for the table of intervals"),
             ("capture/src/region.rs add_pair", "a block that another thread allocated"),
             ("capture/src/live.rs bring_in", "live memory changed by 32 KiB"),
@@ -327,6 +328,8 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("populate", "the index of the call tree grows"),
             ("clock_ns", "when the peak of live memory was, and how long a shard was waited for"),
             ("is_readable", "a page outside the thread's stack"),
+            ("set_signal_mask", "the live table or the tips change in many steps"),
+            ("is_on_alternate_stack", "a thread that is inside already, or was left"),
         ]),
         sources: Some((
             &[

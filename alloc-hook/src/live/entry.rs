@@ -52,6 +52,17 @@ impl Entry {
         })
     }
 
+    /// Puts another in its place, in steps of which a jump out of a handler may leave any undone: until the last it is none.
+    #[inline(always)]
+    pub(super) fn set(&mut self, new: Self) {
+        // SAFETY: this entry's words.
+        unsafe {
+            (&raw mut self.key).write_volatile(0);
+            (&raw mut self.rest).write_volatile(new.rest);
+            (&raw mut self.key).write_volatile(new.key);
+        }
+    }
+
     #[inline]
     pub(super) fn is_free(self) -> bool {
         self.key == 0
@@ -137,6 +148,11 @@ impl Word {
     #[inline(always)]
     pub(super) fn is_at(self, address: u64) -> bool {
         self.0 != 0 && address & 15 == 0 && (self.0 ^ Self::half(address)) & 1 << Self::HALF_SHIFT == 0
+    }
+
+    /// The block's address, by the window where it is among its group's.
+    pub(super) fn address(self, group: Entry, window: usize) -> u64 {
+        (group.group() << GROUP) + ((window as u64) << WINDOW) + ((self.0 >> Self::HALF_SHIFT & 1) << 4)
     }
 
     #[inline(always)]

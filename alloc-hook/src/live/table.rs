@@ -14,6 +14,7 @@ use super::entry::{
 };
 use super::lock::{Held, Lock, Wait};
 use super::pages::{Page, Pages};
+use capture::blocked::Blocked;
 use capture::mapping::{Mapping, fetch_line};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -126,6 +127,11 @@ impl Shard {
         self.recent.is_of(group).then(|| unsafe { &mut *self.recent.page.load(Ordering::Relaxed) })
     }
 
+    /// Takes its lock over from a hook of the calling thread that will not come back; `None` if no such hook held it.
+    pub(super) fn take_over(&self) -> Option<Locked<'_>> {
+        Some(Locked { shard: self, _held: self.lock.take_over()? })
+    }
+
     /// Forgets all. In a child after fork, whose only thread is here.
     pub(super) fn clear(&self) {
         self.first.store(core::ptr::null_mut(), Ordering::Relaxed);
@@ -214,6 +220,7 @@ impl Locked<'_> {
     #[cold]
     #[inline(never)]
     fn grow(&mut self) -> Option<()> {
+        let _blocked = Blocked::new();
         let old = self.shard.slots();
         if old.count == 0 {
             self.shard.first.store(self.shard.first_slots.get().cast(), Ordering::Relaxed);
@@ -249,6 +256,61 @@ impl Locked<'_> {
         Some(())
     }
 
+    /// Makes the table anew after a change that did not come to its end: an entry is in a slot that is not counted, or in two, as one that was about to move up. What takes more steps is done with signals
+    /// blocked. Without memory, it stays as it is.
+    #[cold]
+    pub(super) fn mend(&mut self) {
+        let old = self.shard.slots();
+        let Some(mapping) = Mapping::new(old.count.max(PAGE_SLOTS) * size_of::<Entry>()) else { return };
+        self.shard.recent.forget();
+        self.shard.first.store(mapping.address().cast(), Ordering::Relaxed);
+        self.shard.count.store(old.count.max(PAGE_SLOTS), Ordering::Relaxed);
+        self.shard.used.store(0, Ordering::Relaxed);
+        let new = self.shard.slots();
+        for index in 0..old.count {
+            // SAFETY: below the number of slots.
+            let entry = *unsafe { old.at(index) };
+            if entry.is_free() {
+                continue;
+            }
+            let entry = Entry { key: entry.key & !DISPLACED, ..entry };
+            match Self::find_same(new, entry) {
+                // SAFETY: found there.
+                Some(at) => unsafe { new.at(at) }.rest = entry.rest,
+                None => self.put(entry),
+            }
+        }
+        // SAFETY: locked. The old slots go.
+        unsafe { *self.shard.mapping.get() = Some(mapping) };
+    }
+
+    /// The slot of an entry for the same.
+    fn find_same(slots: Slots, entry: Entry) -> Option<usize> {
+        if entry.is_apart() && !entry.is_paged() {
+            return Self::find_apart(slots, entry.address());
+        }
+        match Self::find(slots, slots.home(entry.group()), entry.address()) {
+            Found::Group(at) | Found::Slot(at) => Some(at),
+            Found::Free(..) => None,
+        }
+    }
+
+    /// Tells the address of each that lives.
+    pub(super) fn each(&self, mut tell: impl FnMut(u64)) {
+        let slots = self.shard.slots();
+        for index in 0..slots.count {
+            // SAFETY: below the number of slots.
+            let entry = *unsafe { slots.at(index) };
+            if entry.is_paged() {
+                // SAFETY: the group's page, whose table is locked.
+                let words = unsafe { &*entry.page() }.iter().enumerate();
+                words.filter(|(_, word)| **word != 0).for_each(|(at, word)| tell(Word(*word).address(entry, at)));
+            } else if !entry.is_free() {
+                tell(entry.address());
+            }
+        }
+    }
+
     /// Puts an entry that is not there into the first free slot.
     fn put(&mut self, mut new: Entry) {
         let slots = self.shard.slots();
@@ -259,7 +321,7 @@ impl Locked<'_> {
             at = slots.after(at);
         }
         // SAFETY: as above.
-        *unsafe { slots.at(at) } = new;
+        unsafe { slots.at(at) }.set(new);
         self.count_used(1);
     }
 
@@ -323,7 +385,7 @@ impl Locked<'_> {
             Found::Free(at, _) => {
                 let displaced = if at == home { 0 } else { DISPLACED };
                 // SAFETY: found there.
-                *unsafe { slots.at(at) } = Entry { key: new.key | displaced, ..new };
+                unsafe { slots.at(at) }.set(Entry { key: new.key | displaced, ..new });
                 self.count_used(1);
                 None
             }
@@ -356,6 +418,7 @@ impl Locked<'_> {
     #[cold]
     #[inline(never)]
     fn insert_apart(&mut self, slots: Slots, at: usize, new: Entry) -> Option<Allocation> {
+        let _blocked = Blocked::new();
         self.shard.recent.forget();
         if let Some(at) = Self::find_apart(slots, new.address()) {
             return Some(Self::replace(slots, at, new));
@@ -382,6 +445,7 @@ impl Locked<'_> {
     #[cold]
     #[inline(never)]
     fn insert_and_gather(&mut self, slots: Slots, new: Entry) -> Option<Allocation> {
+        let _blocked = Blocked::new();
         // SAFETY: locked.
         let Some(page) = (unsafe { (*self.shard.pages.get()).take() }) else {
             self.put(new);
@@ -446,6 +510,7 @@ impl Locked<'_> {
     #[cold]
     #[inline(never)]
     fn remove_apart(&mut self, slots: Slots, group: usize, address: u64) -> Option<Allocation> {
+        let _blocked = Blocked::new();
         let at = Self::find_apart(slots, address)?;
         // SAFETY: found there.
         unsafe { slots.at(group) }.rest -= ONE_APART;
@@ -481,12 +546,12 @@ impl Locked<'_> {
                     candidate.key &= !DISPLACED;
                 }
                 // SAFETY: it was looked at.
-                *unsafe { slots.at(hole) } = candidate;
+                unsafe { slots.at(hole) }.set(candidate);
                 hole = next;
             }
         }
         // SAFETY: as above.
-        *unsafe { slots.at(hole) } = Entry::default();
+        unsafe { slots.at(hole) }.set(Entry::FREE);
         self.count_used(-1);
     }
 

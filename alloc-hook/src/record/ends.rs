@@ -1,18 +1,19 @@
 //! What is counted of an allocation at its end.
 
-use super::{FOLLOW_FREES, accounts, cells, update};
+use super::{FOLLOW_FREES, accounts, cells, enter, update};
 use crate::live::{self, Allocation, Wait};
 use crate::sampling::Weight;
 use capture::live as live_bytes;
 use capture::region;
-use capture::thread::{Inside, NONE_BETWEEN, ThreadState};
+use capture::thread::{Inside, Mark, NONE_BETWEEN, ThreadState};
 use core::sync::atomic::Ordering;
 use layout::{AllocValues, Live, RecordId};
 
 /// A free of a block that may live.
 #[inline(never)]
 pub(super) fn release(thread: &ThreadState, address: u64) {
-    let inside = thread.enter();
+    let mark = Mark::new();
+    let inside = enter(thread, &mark);
     let taken = live::remove(address, wait(&inside));
     finish(thread, &inside, address, taken);
 }
@@ -26,14 +27,15 @@ fn wait(inside: &Option<Inside<'_>>) -> Wait {
 /// Takes such a block out, before a reallocation.
 #[inline(never)]
 pub(super) fn take(thread: &ThreadState, address: u64) -> Option<Allocation> {
-    let inside = thread.enter();
+    let mark = Mark::new();
+    let inside = enter(thread, &mark);
     live::remove(address, wait(&inside))
 }
 
 #[inline(never)]
 pub(super) fn finish_free(thread: &ThreadState, address: u64, taken: Option<Allocation>) {
     if taken.is_some() || FOLLOW_FREES.load(Ordering::Relaxed) {
-        finish(thread, &thread.enter(), address, taken);
+        finish(thread, &enter(thread, &Mark::new()), address, taken);
     } else if thread.last_address.load(Ordering::Relaxed) == address {
         // Where frees are not followed, the thread's own last allocation is.
         freed_last(thread);
@@ -67,7 +69,7 @@ fn none_between(thread: &ThreadState) -> bool {
 pub(super) fn freed_last(thread: &ThreadState) {
     thread.last_address.store(1, Ordering::Relaxed);
     if none_between(thread)
-        && let Some(_inside) = thread.enter()
+        && let Some(_inside) = enter(thread, &Mark::new())
     {
         let cells = cells(RecordId(thread.last_values.load(Ordering::Relaxed)));
         let objects_q16 = thread.last_objects_q16.load(Ordering::Relaxed);
@@ -79,7 +81,8 @@ pub(super) fn freed_last(thread: &ThreadState) {
 #[cold]
 pub(super) fn count_freed(thread: Option<&ThreadState>, allocation: &Allocation) {
     if let Some(thread) = thread {
-        count_freed_on(thread, &thread.enter(), allocation, false);
+        // Perhaps it is inside, and this is its own call.
+        count_freed_on(thread, &thread.enter(&Mark::new()), allocation, false);
         return;
     }
     let Weight { objects_q16, bytes } = allocation.weight();

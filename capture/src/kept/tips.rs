@@ -6,6 +6,7 @@
 //! The place follows from the leaf and its caller. Of tips that have these in common, the first has that place, and tells where the others are: by the word that is found instead of one of its own.
 #![allow(unsafe_code)]
 
+use crate::blocked::Blocked;
 use crate::mapping::{LARGE_PAGE, Mapping, fetch_line};
 use crate::region;
 use crate::syscall::{advise, mm, unmap};
@@ -238,6 +239,13 @@ impl Tips {
         }
     }
 
+    /// Forgets all, and those that were put halfway: in each place.
+    #[cold]
+    pub(super) fn forget_left(&mut self) {
+        self.all_mut().iter_mut().for_each(|tip| tip.pc = 0);
+        self.taken.fill(0);
+    }
+
     #[inline(always)]
     fn all(&self) -> &[Tip] {
         if self.more.is_null() {
@@ -267,6 +275,8 @@ impl Tips {
         if after > MOST {
             return;
         }
+        // Pointer and number belong together.
+        let _blocked = Blocked::new();
         let Some(new) = map_tips(after, old_bytes) else { return };
         (self.more, self.more_log2) = (new, after.trailing_zeros());
         self.taken.fill(0);

@@ -132,7 +132,7 @@ const LOG: u32 = 0x7ffc_0000;
 const ALLOW: u32 = 0x7fff_0000;
 
 /// Our calls, with arguments as we pass them; addresses and descriptors are any.
-fn calls() -> [(usize, [u64; 6]); 35] {
+fn calls() -> [(usize, [u64; 6]); 36] {
     const AT_FDCWD: u64 = -100_i64 as u64;
     const CLOEXEC: u64 = 0o2_000_000;
     let (read_write, anonymous) = (mm::READ_WRITE as u64, mm::ANONYMOUS as u64);
@@ -146,6 +146,7 @@ fn calls() -> [(usize, [u64; 6]); 35] {
         (number::RT_SIGPROCMASK, [super::NO_SUCH_OPERATION as u64, 0, 0, 8, 0, 0]),
         (number::RT_SIGPROCMASK, [super::SET_MASK as u64, 0, 0, 8, 0, 0]),
         (number::RT_SIGPENDING, [0, 8, 0, 0, 0, 0]),
+        (number::SIGALTSTACK, [0; 6]),
         (RETURN_FROM_SIGNAL, [0; 6]),
         (number::PREAD64, [3, 0, 4096, 0, 0, 0]),
         (number::PWRITE64, [3, 0, 4096, 0, 0, 0]),

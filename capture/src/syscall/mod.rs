@@ -377,6 +377,17 @@ pub fn set_signal_mask(bits: u64) -> u64 {
     before
 }
 
+/// Whether the calling thread runs on the stack that it set aside for signal handlers. True where the kernel does not tell.
+pub fn is_on_alternate_stack() -> bool {
+    /// `stack_t`: address, flags (32 bits), size.
+    const ON_STACK: u64 = 1;
+    let mut stack = [0_u64; 3];
+    // SAFETY: the kernel writes one structure of these three words.
+    let told = check(unsafe { syscall(number::SIGALTSTACK, [0, &raw mut stack as usize, 0, 0, 0, 0]) });
+    let [_, flags, _] = stack;
+    told.is_err() || flags & ON_STACK != 0
+}
+
 /// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read, 0 if nothing is there. An error: the kernel refuses to copy.
 pub fn copy_memory(address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     let local = [buffer.as_mut_ptr() as usize, buffer.len()];

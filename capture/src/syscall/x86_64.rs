@@ -76,6 +76,7 @@ numbers! {
     GETRLIMIT = 97,
     GETPPID = 110,
     RT_SIGPENDING = 127,
+    SIGALTSTACK = 131,
     PRCTL = 157,
     ARCH_PRCTL = 158,
     GETTID = 186,

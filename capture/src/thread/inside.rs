@@ -1,8 +1,51 @@
 //! The guard of the allocation hooks.
+#![allow(unsafe_code)]
 
 use super::{Recording, ThreadState};
 use crate::kept::Sites;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What lies in the frame of a hook that is inside the recorder, as long as that frame is there.
+#[derive(Debug)]
+pub struct Mark(AtomicU64);
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mark {
+    /// What it is at an address: not that itself, as an empty list has it.
+    #[inline(always)]
+    const fn at(address: u64) -> u64 {
+        !address
+    }
+
+    /// One that says nothing yet.
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Its address, from where it is known from now on.
+    #[inline(always)]
+    pub(super) fn set(&self) -> u64 {
+        let at = core::ptr::from_ref(self).expose_provenance() as u64;
+        self.0.store(Self::at(at), Ordering::Relaxed);
+        at
+    }
+
+    /// Whether one lies at an address.
+    ///
+    /// # Safety
+    /// Memory can be read there, as words are aligned.
+    pub(super) unsafe fn is_at(address: u64) -> bool {
+        let at = core::ptr::with_exposed_provenance::<u64>(address as usize);
+        // SAFETY: as the caller promises.
+        unsafe { at.read_volatile() == Self::at(address) }
+    }
+}
 
 /// Proof that the calling thread is inside the recorder: what it allocates now is the recorder's own.
 #[derive(Debug)]

@@ -10,8 +10,8 @@
 //! The handler has the type that SA_SIGINFO asks for; structures that the C library reads or writes live through the calls.
 #![allow(unsafe_code)]
 
-use super::blocked::Blocked;
 use super::{handler, stacks, timers};
+use capture::blocked::Blocked;
 use capture::spin::{Held, Spin};
 use capture::{region, syscall};
 use core::cell::UnsafeCell;

@@ -3,7 +3,6 @@
 mod account;
 pub(crate) mod action;
 pub(crate) mod asking;
-mod blocked;
 #[cfg(feature = "server")]
 pub(crate) mod cpu;
 pub(crate) mod effort;

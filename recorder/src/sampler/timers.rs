@@ -9,9 +9,9 @@
 
 #[cfg(feature = "server")]
 use super::asking;
-use super::blocked::Blocked;
 use super::{action, handler, spent};
 use alloc_hook::thread_end;
+use capture::blocked::Blocked;
 use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
 use capture::{clock, region, syscall};

@@ -146,3 +146,58 @@ fn groups_of_which_nothing_lives_make_room() {
     }
     assert_eq!(shard.slots().count, PAGE_SLOTS);
 }
+
+/// What a jump leaves behind: an entry that was written and not counted, one that was moved up and is still where it was, one whose place was free by then.
+#[test]
+fn a_table_that_was_left_in_the_middle_of_a_change_is_mended() {
+    let shard = Shard::new();
+    let mut table = shard.lock(Wait::Never).unwrap();
+    let mut model = HashMap::new();
+    // Blocks of groups with a page, of others, and apart.
+    let blocks =
+        (1..400_u64).map(|i| i * 64).chain((1..300).map(|i| (1 << 30) + i * 4096)).chain((1..20).map(|i| i * 64 + 8));
+    for address in blocks {
+        insert(&mut table, address, address);
+        model.insert(address, address);
+    }
+    let before = slots(&shard);
+    let all = shard.slots();
+    // SAFETY: below the number of slots, in a table that is locked here.
+    let entry = |index: usize| *unsafe { all.at(index) };
+    let is_free = |index: &usize| entry(*index).is_free();
+    let free: std::vec::Vec<_> = (0..all.count).filter(is_free).take(2).collect();
+    let [twice, halfway] = *free else { panic!("{free:?}") };
+    // The one behind a free slot is there once more.
+    let other = (0..all.count).rev().find(|index| !is_free(index) && !entry(*index).is_paged()).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        *all.at(twice) = *all.at(other);
+        *all.at(halfway) = Entry { key: 0, ..Entry::new(&allocation(1 << 40, 5)).unwrap() };
+    }
+    shard.used.store(before.0 + before.1 - 3, Ordering::Relaxed);
+    table.mend();
+    assert_eq!(slots(&shard), before);
+    let mut told = std::vec::Vec::new();
+    table.each(|address| told.push(address));
+    told.sort_unstable();
+    let mut lives: std::vec::Vec<_> = model.keys().copied().collect();
+    lives.sort_unstable();
+    assert_eq!(told, lives);
+    for (address, size) in model {
+        assert_eq!(remove(&mut table, address), Some(size), "{address:#x}");
+    }
+    assert_eq!(remove(&mut table, 1 << 40), None);
+    assert_eq!(slots(&shard).0, 0);
+}
+
+#[test]
+fn a_table_of_a_few_is_mended_as_a_large_one() {
+    let shard = Shard::new();
+    let mut table = shard.lock(Wait::Never).unwrap();
+    table.mend();
+    insert(&mut table, 0x1000, 1);
+    shard.used.store(0, Ordering::Relaxed);
+    table.mend();
+    assert_eq!(slots(&shard), (1, 0));
+    assert_eq!(remove(&mut table, 0x1000), Some(1));
+}
