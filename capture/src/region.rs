@@ -278,7 +278,8 @@ impl Cursor {
     #[inline]
     pub fn allocate(&mut self, kind: ChunkKind, owner: RecordId, bytes: usize) -> Option<RecordId> {
         let units = (bytes / 16) as u32;
-        if self.end - self.next < units {
+        // Of a use that did not come to its end, the one can be there without the other.
+        if self.end.saturating_sub(self.next) < units {
             let chunk = allocate_chunks(kind, owner, 1)?;
             self.next = chunk.0;
             // The tail that no record fits in is left out, so that records never lie across chunks.

@@ -3,7 +3,7 @@
 
 use super::{Recording, ThreadState};
 use crate::kept::Sites;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 /// What lies in the frame of a hook that is inside the recorder, as long as that frame is there.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ impl Mark {
     pub(super) fn set(&self) -> u64 {
         let at = core::ptr::from_ref(self).expose_provenance() as u64;
         self.0.store(Self::at(at), Ordering::Relaxed);
+        // A handler finds it where it is said to be.
+        compiler_fence(Ordering::SeqCst);
         at
     }
 
@@ -72,7 +74,9 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        compiler_fence(Ordering::SeqCst);
         self.state.inside.store(0, Ordering::Relaxed);
+        // The mark's place is another's from here on.
+        compiler_fence(Ordering::SeqCst);
     }
 }
