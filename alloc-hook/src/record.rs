@@ -2,13 +2,13 @@
 #![allow(unsafe_code)]
 
 mod ends;
+mod guard;
 mod lost;
 
 use crate::live::{self, Allocation, Interval, Wait};
 use crate::registers::Caller;
 use crate::sampling::{self, Weight};
 use crate::{counting, fast, marks, next};
-use capture::blocked::Blocked;
 use capture::live as live_bytes;
 use capture::rules::InHook;
 use capture::thread::{self, Current, Inside, Mark, NONE_BETWEEN, Recording, ThreadState, stack_pointer};
@@ -19,6 +19,8 @@ use unwind::FrameAddress;
 use unwind::arch::Registers;
 
 use ends::{count_freed, finish_free, freed_last, release, take};
+pub(crate) use guard::thread_ends;
+use guard::{enter, enter_from, is_mended};
 use lost::lose;
 pub use lost::prepare_for_losses;
 
@@ -168,51 +170,6 @@ fn allocated_on(
 #[inline(always)]
 fn is_own(thread: &ThreadState, function: Function) -> bool {
     function.is_rust() && thread.is_inside() && !is_mended(thread, stack_pointer())
-}
-
-/// Enters the recorder, in a hook whose caller has this stack pointer; `None` if the thread is inside already. A hook that was left by a jump is not.
-#[inline(always)]
-fn enter_from<'a>(thread: &'a ThreadState, mark: &'a Mark, sp: u64) -> Option<Inside<'a>> {
-    thread.enter(mark).or_else(|| if is_mended(thread, sp) { thread.enter(mark) } else { None })
-}
-
-/// The same where the caller's is not at hand. Not where the recorder's own allocations come.
-#[inline(always)]
-fn enter<'a>(thread: &'a ThreadState, mark: &'a Mark) -> Option<Inside<'a>> {
-    /// What a hook and its caller are apart at most. Between a hook and what a handler calls the kernel puts at least a kilobyte.
-    const APART: u64 = 512;
-    enter_from(thread, mark, stack_pointer() + APART)
-}
-
-/// Whether a hook that is inside was left by a jump, as seen from a stack pointer; then what it left half done is mended, and none is inside.
-#[cold]
-#[inline(never)]
-fn is_mended(thread: &ThreadState, here: u64) -> bool {
-    if !thread.was_left(here) {
-        return false;
-    }
-    // SAFETY: it has just said that it was left.
-    unsafe { mend(thread) };
-    true
-}
-
-/// # Safety
-/// On the thread itself, of which a hook was left.
-unsafe fn mend(thread: &ThreadState) {
-    let _blocked = Blocked::new();
-    live::recover();
-    // SAFETY: as the caller promises.
-    unsafe { thread.forget_left() };
-    // Its allocation may be known in part.
-    thread.last_address.store(1, Ordering::Relaxed);
-}
-
-/// The thread ends, and leaves no hook unfinished: a handler can have ended it.
-pub(crate) fn thread_ends(thread: &ThreadState) {
-    if thread.is_inside() {
-        // SAFETY: where a thread's last destructors run, its hooks are gone.
-        unsafe { mend(thread) };
-    }
 }
 
 /// A tick came upon code that was loaded since: a hook may do what its handler may not.

@@ -45,12 +45,6 @@ impl Kept {
         self.extent = Extent::default();
     }
 
-    /// After a walk that did not come to its end.
-    fn forget_left(&mut self) {
-        (self.in_vain, self.end) = (None, None);
-        self.clear();
-    }
-
     /// Captures the stack at `at` and enters it below the thread's root of a kind; its leaf's node, or `None` if the store is full.
     ///
     /// `below` is a frame that the caller is going to look for below that node. `all` are all registers at `at`: some frames have no other way to their caller. Where they are not known, a hook takes its own.

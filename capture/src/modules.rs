@@ -10,6 +10,7 @@
 //! There are two lists, by turns in force and rewritten; `SEQUENCE` is odd meanwhile, and its second bit tells which. A reader that was overtaken twice reads again, and never waits.
 #![allow(unsafe_code)]
 
+use crate::blocked::Blocked;
 use crate::mapping::Mapping;
 use crate::region::{self, SharedCursor};
 use crate::spin::Spin;
@@ -129,7 +130,8 @@ pub(crate) fn request_room_for_rules() {
 
 /// Does something while the list stays as it is; not if it is being read anew.
 pub(crate) fn while_listed(something: impl FnOnce()) {
-    if let Some(_held) = REFRESH.try_lock_alone() {
+    let _blocked = Blocked::new();
+    if let Some(_held) = REFRESH.try_lock() {
         something();
     }
 }
@@ -257,7 +259,8 @@ pub fn is_own(module: ModuleIndex) -> bool {
 /// Reads the list of mappings anew. Not in a handler; waits for another thread that does the same.
 #[cold]
 pub fn refresh() {
-    if let Some(_held) = REFRESH.lock_alone() {
+    let _blocked = Blocked::new();
+    if let Some(_held) = REFRESH.lock() {
         refresh_locked();
     }
 }
@@ -265,7 +268,8 @@ pub fn refresh() {
 /// The same if an object was closed: whoever is under way with it is waited for, and then it is not done again.
 #[cold]
 pub fn refresh_if_stale() {
-    if let Some(_held) = REFRESH.lock_alone()
+    let _blocked = Blocked::new();
+    if let Some(_held) = REFRESH.lock()
         && is_stale()
     {
         refresh_locked();

@@ -11,7 +11,7 @@
 use crate::mapping::{Mapping, fetch_line};
 use crate::syscall::{Errno, File, map, mm, unmap};
 use crate::{clock, syscall};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use layout::{CHUNK, Chunk, ChunkKind, DIRECTORY_OFFSET, Header, Lost, MAGIC, RecordId, Thread, VERSION};
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
@@ -278,15 +278,18 @@ impl Cursor {
     #[inline]
     pub fn allocate(&mut self, kind: ChunkKind, owner: RecordId, bytes: usize) -> Option<RecordId> {
         let units = (bytes / 16) as u32;
-        // Of a use that did not come to its end, the one can be there without the other.
+        // A jump out of a handler may leave it anywhere: later chunks lie behind earlier ones, so that the new one's beginning with the old one's end is no room.
         if self.end.saturating_sub(self.next) < units {
             let chunk = allocate_chunks(kind, owner, 1)?;
             self.next = chunk.0;
+            compiler_fence(Ordering::SeqCst);
             // The tail that no record fits in is left out, so that records never lie across chunks.
             self.end = chunk.0 + (CHUNK / 16) as u32;
         }
         let id = RecordId(self.next);
         self.next += units;
+        // Nobody gets it a second time.
+        compiler_fence(Ordering::SeqCst);
         Some(id)
     }
 }

@@ -1,10 +1,8 @@
 //! A lock for what is seldom done where the application's own calls arrive: refreshing the module list, building a table, changing a signal's action.
 //!
-//! Never taken in a signal handler (or with all signals blocked wherever it is taken), and never held across a call into the host. Where the host may have handlers, it is taken with all signals blocked:
-//! one that left by a jump would leave it taken. It spins, then yields; a waiter gives up after a while. Of a lock that is
-//! held in a process that forks, the child knows that its holder is not there: what was taken before the fork is free.
+//! Never taken in a signal handler, and never held across a call into the host. All signals are blocked wherever it is taken ([`Blocked`](crate::blocked::Blocked)): a handler of the host that left by a jump
+//! would leave it taken. It spins, then yields; a waiter gives up after a while. Of a lock that is held in a process that forks, the child knows that its holder is not there: what was taken before the fork is free.
 
-use crate::blocked::Blocked;
 use crate::region;
 use crate::wait::wait_until;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,14 +24,6 @@ impl Default for Spin {
 #[derive(Debug)]
 pub struct Held<'a>(&'a Spin);
 
-/// The same with all signals blocked on the thread: no handler of the host comes between, which could leave by a jump, and leave the lock taken.
-#[derive(Debug)]
-pub struct HeldAlone<'a> {
-    // Given back in this order.
-    _held: Held<'a>,
-    _blocked: Blocked,
-}
-
 impl Spin {
     /// A free one.
     pub const fn new() -> Self {
@@ -48,18 +38,6 @@ impl Spin {
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Held<'_>> {
         self.take().then_some(Held(self))
-    }
-
-    /// The same as [`Spin::lock`], with all signals blocked as soon as it is taken, and while it is waited for.
-    pub fn lock_alone(&self) -> Option<HeldAlone<'_>> {
-        let blocked = Blocked::new();
-        Some(HeldAlone { _held: self.lock()?, _blocked: blocked })
-    }
-
-    /// The same as [`Spin::try_lock`], with all signals blocked from then on.
-    pub fn try_lock_alone(&self) -> Option<HeldAlone<'_>> {
-        let blocked = Blocked::new();
-        Some(HeldAlone { _held: self.try_lock()?, _blocked: blocked })
     }
 
     /// Whether it was taken before the fork, by a thread of the parent: what that was doing is half done.

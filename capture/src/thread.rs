@@ -508,16 +508,14 @@ impl ThreadState {
         stack.contains(here) && here >= inside && !syscall::is_on_alternate_stack()
     }
 
-    /// Nobody is inside any more, and what a hook left half done is forgotten.
+    /// Nobody is inside any more, and what was kept is forgotten: perhaps half of it was written.
     ///
     /// # Safety
     /// On the thread itself, where it is certain, with all signals blocked.
     #[cold]
     pub unsafe fn forget_left(&self) {
         // SAFETY: whoever had them is gone.
-        let (recording, sites) = unsafe { (&mut *self.hook.get(), &mut *self.sites.get()) };
-        recording.forget_left();
-        sites.forget_left();
+        unsafe { &mut *self.sites.get() }.clear();
         self.inside.store(0, Ordering::Relaxed);
     }
 

@@ -230,11 +230,6 @@ impl Tree {
         node.frame.store(frame.to_bits(), Ordering::Release);
     }
 
-    /// After a use that did not come to its end. A record that was given out then can have been given out without a word to the cursor: the next ones come from chunks of their own.
-    pub(crate) fn forget_left(&mut self) {
-        (self.nodes, self.values) = (Cursor::new(), Cursor::new());
-    }
-
     fn make_room(&mut self) -> Option<()> {
         let slots = if self.index.is_some() { 1_usize << self.slots_log2 } else { 0 };
         if self.used * 2 >= slots { self.grow() } else { Some(()) }

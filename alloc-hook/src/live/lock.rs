@@ -1,5 +1,6 @@
 //! The lock of a shard.
 
+use capture::thread::offsets::NO_STATE;
 use capture::{tls, wait};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,14 +20,14 @@ pub(super) struct Lock(
 /// Nobody waits again for whoever has it: a thread that left it by a jump, and does nothing, or one that a debugger stopped.
 const IN_VAIN: usize = 1 << 2;
 
-/// What the calling thread is as one that holds a lock: its word, or the same as others for those that have no state.
+/// Set in every holder: a thread's word can be zero.
+const TAKEN: usize = 1;
+
+/// The calling thread's word, as that of one that holds a lock. Threads without a state cannot be told apart by it.
 #[inline(always)]
 fn holder() -> usize {
-    tls::get() | NOBODY
+    tls::get() | TAKEN
 }
-
-/// A lock that a thread holds which has no state.
-const NOBODY: usize = 1;
 
 /// The lock is held until this is dropped.
 #[derive(Debug)]
@@ -58,8 +59,7 @@ impl Lock {
     /// Takes it over from a hook of the calling thread that will not come back; `None` if no such hook held it.
     pub(super) fn take_over(&self) -> Option<Held<'_>> {
         let holder = self.0.load(Ordering::Relaxed) & !IN_VAIN;
-        // Below that are words of threads without a state, whatever bit they have.
-        (holder > NOBODY | 2 && holder == self::holder()).then(|| Held(self))
+        (holder > NO_STATE | TAKEN && holder == self::holder()).then(|| Held(self))
     }
 
     /// Takes it; `None` if another has it for too long.

@@ -227,28 +227,40 @@ impl Locked<'_> {
             self.shard.count.store(FIRST_SLOTS, Ordering::Relaxed);
             return Some(());
         }
-        // Pages are given back.
-        self.shard.recent.forget();
         // SAFETY: locked.
         let is_empty = |entry: &Entry| entry.is_paged() && unsafe { entry.is_empty() };
         // SAFETY: below the number of slots.
-        let entries = || (0..old.count).map(|index| *unsafe { old.at(index) }).filter(|entry| !entry.is_free());
-        let used = entries().filter(|entry| !is_empty(entry)).count();
+        let entries = (0..old.count).map(|index| *unsafe { old.at(index) });
+        let used = entries.filter(|entry| !entry.is_free() && !is_empty(entry)).count();
         let count = match old.count {
             FIRST_SLOTS => PAGE_SLOTS,
             count if used * 2 < count => count,
             count => (count + count / 2).next_multiple_of(PAGE_SLOTS),
         };
+        self.move_to(count, |table, entry| {
+            if is_empty(&entry) {
+                // SAFETY: the group's, which goes; its words are zero.
+                unsafe { (*table.shard.pages.get()).give_back(entry.page()) };
+            } else {
+                table.put(entry);
+            }
+        })
+    }
+
+    /// Gives the table so many new slots, to which `bring` brings each entry that it had, or not.
+    fn move_to(&mut self, count: usize, mut bring: impl FnMut(&mut Self, Entry)) -> Option<()> {
+        let old = self.shard.slots();
         let mapping = Mapping::new(count * size_of::<Entry>())?;
+        // Pages may be given back.
+        self.shard.recent.forget();
         self.shard.first.store(mapping.address().cast(), Ordering::Relaxed);
         self.shard.count.store(count, Ordering::Relaxed);
         self.shard.used.store(0, Ordering::Relaxed);
-        for entry in entries() {
-            if is_empty(&entry) {
-                // SAFETY: the group's, which goes; its words are zero.
-                unsafe { (*self.shard.pages.get()).give_back(entry.page()) };
-            } else {
-                self.put(Entry { key: entry.key & !DISPLACED, ..entry });
+        for index in 0..old.count {
+            // SAFETY: below the number of slots.
+            let entry = *unsafe { old.at(index) };
+            if !entry.is_free() {
+                bring(self, Entry { key: entry.key & !DISPLACED, ..entry });
             }
         }
         // SAFETY: locked. The old slots go.
@@ -260,28 +272,15 @@ impl Locked<'_> {
     /// blocked. Without memory, it stays as it is.
     #[cold]
     pub(super) fn mend(&mut self) {
-        let old = self.shard.slots();
-        let Some(mapping) = Mapping::new(old.count.max(PAGE_SLOTS) * size_of::<Entry>()) else { return };
-        self.shard.recent.forget();
-        self.shard.first.store(mapping.address().cast(), Ordering::Relaxed);
-        self.shard.count.store(old.count.max(PAGE_SLOTS), Ordering::Relaxed);
-        self.shard.used.store(0, Ordering::Relaxed);
-        let new = self.shard.slots();
-        for index in 0..old.count {
-            // SAFETY: below the number of slots.
-            let entry = *unsafe { old.at(index) };
-            if entry.is_free() {
-                continue;
-            }
-            let entry = Entry { key: entry.key & !DISPLACED, ..entry };
-            match Self::find_same(new, entry) {
+        let count = self.shard.count.load(Ordering::Relaxed).max(PAGE_SLOTS);
+        let _ = self.move_to(count, |table, entry| {
+            let slots = table.shard.slots();
+            match Self::find_same(slots, entry) {
                 // SAFETY: found there.
-                Some(at) => unsafe { new.at(at) }.rest = entry.rest,
-                None => self.put(entry),
+                Some(at) => unsafe { slots.at(at) }.rest = entry.rest,
+                None => table.put(entry),
             }
-        }
-        // SAFETY: locked. The old slots go.
-        unsafe { *self.shard.mapping.get() = Some(mapping) };
+        });
     }
 
     /// The slot of an entry for the same.

@@ -64,12 +64,6 @@ impl Sites {
         self.tips.clear();
     }
 
-    /// Forgets what was kept by a use that did not come to its end.
-    pub(crate) fn forget_left(&mut self) {
-        self.kept.forget_left();
-        self.tips.forget_left();
-    }
-
     /// The values of the site of an allocation by `function`, whose caller is at `at` with these registers, on a thread with this stack and record; `None` if the store is full.
     #[inline(always)]
     pub fn values_of<C: Context>(

@@ -10,7 +10,7 @@ use crate::blocked::Blocked;
 use crate::mapping::{LARGE_PAGE, Mapping, fetch_line};
 use crate::region;
 use crate::syscall::{advise, mm, unmap};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 use layout::RecordId;
 
 /// Words of a tip, those of the leaf left aside.
@@ -176,13 +176,17 @@ impl Tips {
     /// Remembers a tip.
     #[inline(always)]
     pub(super) fn put(&mut self, place: Place, tip: &Tip) {
-        let all = self.all_mut();
+        let all = self.all();
         let index = place.index(all.len());
-        let Some(at) = all.get_mut(index) else { return };
+        let Some(at) = all.get(index) else { return };
         let is_anothers = at.pc != 0 && at.first_place() != tip.first_place();
-        *at = *tip;
+        // Before the tip: one that is left halfway by a jump out of a handler is among those that are forgotten.
         if let Some(taken) = self.taken.get_mut(index / 64) {
             *taken |= 1 << (index % 64);
+        }
+        compiler_fence(Ordering::SeqCst);
+        if let Some(at) = self.all_mut().get_mut(index) {
+            *at = *tip;
         }
         if is_anothers {
             self.displaced += 1;
@@ -237,13 +241,6 @@ impl Tips {
                 }
             }
         }
-    }
-
-    /// Forgets all, and those that were put halfway: in each place.
-    #[cold]
-    pub(super) fn forget_left(&mut self) {
-        self.all_mut().iter_mut().for_each(|tip| tip.pc = 0);
-        self.taken.fill(0);
     }
 
     #[inline(always)]

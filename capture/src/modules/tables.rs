@@ -15,6 +15,7 @@
 
 use super::readers::{self, Head, reading};
 use super::{Entry, entry_of, request_refresh};
+use crate::blocked::Blocked;
 use crate::mapping::Mapping;
 use crate::probed::Copied;
 use crate::rules::{Context, Outside};
@@ -251,7 +252,8 @@ fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
     let (start, end) = (entry.start.load(Ordering::Relaxed), entry.end.load(Ordering::Relaxed));
     let index = (avma.checked_sub(start)? >> PIECE_LOG2) as usize;
     if entry.pieces.load(Ordering::Acquire).is_null() {
-        let _held = BUILD.try_lock_alone()?;
+        let _blocked = Blocked::new();
+        let _held = BUILD.try_lock()?;
         let count = (end.checked_sub(start)? >> PIECE_LOG2) as usize + 1;
         let length = size_of::<Directory>() + count * size_of::<Piece>();
         let mapping = Mapping::new(length)?;
@@ -269,7 +271,8 @@ fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
     if piece.misses.fetch_add(1, Ordering::Relaxed) < BEFORE_A_PIECE {
         return None;
     }
-    let _held = BUILD.try_lock_alone()?;
+    let _blocked = Blocked::new();
+    let _held = BUILD.try_lock()?;
     if !piece.table.load(Ordering::Acquire).is_null() {
         return None;
     }
@@ -287,7 +290,8 @@ fn build_piece(entry: &Entry, header: Header, avma: u64) -> Option<()> {
 /// Reads what only the object's file tells, once.
 #[cold]
 fn read_file(entry: &Entry, needs_eh_frame: bool) {
-    let (Some(_held), Some(builder)) = (BUILD.lock_alone(), builder()) else { return };
+    let _blocked = Blocked::new();
+    let (Some(_held), Some(builder)) = (BUILD.lock(), builder()) else { return };
     if entry.file.load(Ordering::Acquire) == READ {
         return;
     }
@@ -325,7 +329,8 @@ pub(super) fn prepare(entry: &Entry, always: bool) {
 
 /// Unlinks all tables of an object that went away. Under the refresh lock.
 pub(super) fn retire(entry: &Entry) {
-    let Some(_held) = BUILD.lock_alone() else { return };
+    let _blocked = Blocked::new();
+    let Some(_held) = BUILD.lock() else { return };
     entry.file.store(UNREAD, Ordering::Release);
     let whole = entry.in_file.swap(core::ptr::null_mut(), Ordering::SeqCst);
     let directory = entry.pieces.swap(core::ptr::null_mut(), Ordering::SeqCst);

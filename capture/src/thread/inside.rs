@@ -6,14 +6,8 @@ use crate::kept::Sites;
 use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 /// What lies in the frame of a hook that is inside the recorder, as long as that frame is there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Mark(AtomicU64);
-
-impl Default for Mark {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 impl Mark {
     /// What it is at an address: not that itself, as an empty list has it.

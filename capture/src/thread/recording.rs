@@ -28,12 +28,6 @@ impl Recording {
         Self { tree: Tree::new(), log: LogCursor::new(), labels: RecordId::NONE, frames: [0; MAX_FRAMES], depth: 0 }
     }
 
-    /// After a use that did not come to its end: what it entered is entered anew where that is not certain.
-    pub(super) fn forget_left(&mut self) {
-        self.tree.forget_left();
-        self.depth = 0;
-    }
-
     /// Where the thread's stacks begin: its root of a kind, or the labels in force below it. `None` if the store is full.
     #[inline]
     pub fn root(&mut self, kind: Root, thread: RecordId) -> Option<Place> {
