@@ -36,14 +36,14 @@ pub(crate) struct Allocation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interval(u8);
 
-/// Other intervals than 1, and how many live allocations were sampled by each, in the lower half of `LIVE_OF`; in the upper half whether the interval is in force.
+/// Other intervals than 1, and how many live allocations were sampled by each.
 static INTERVALS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 static LIVE_OF: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 impl Interval {
     /// Every allocation.
     pub(crate) const EVERY: Self = Self(0);
-    /// More intervals than can be told apart: what is sampled is not followed.
+    /// More intervals than can be told apart: what is sampled is weighed by the last of these, and not followed.
     pub(crate) const UNKNOWN: Self = Self(15);
 
     /// The number of an interval that comes into force. Not called by two threads at once.
@@ -60,7 +60,8 @@ impl Interval {
                 interval.load(Ordering::Relaxed) == 0 || (live.load(Ordering::Relaxed) == 0 && !newest)
             })
         };
-        let Some(((interval, _), number)) = known.or_else(free) else { return Self::UNKNOWN };
+        let unknown = || ((&INTERVALS[15], &LIVE_OF[15]), Self::UNKNOWN.0);
+        let ((interval, _), number) = known.or_else(free).unwrap_or_else(unknown);
         interval.store(bytes, Ordering::Relaxed);
         NEWEST.store(number, Ordering::Relaxed);
         Self(number)
@@ -397,6 +398,16 @@ mod tests {
         assert_eq!(insert(sampled, Wait::Never), Ok(None));
         let others: std::vec::Vec<_> = (0..100).map(|i| Interval::number(10_000 + i)).collect();
         assert!(others.iter().all(|other| *other != kept && *other != Interval::EVERY && *other != Interval::UNKNOWN));
+        // As many as can be told apart, each with a block that lives; the next one is weighed all the same.
+        let block = |i: u64, interval| Allocation { interval, ..allocation(0x6660_1000 + i * 16, 100) };
+        let followed = (0..13).filter(|i| insert(block(*i, Interval::number(20_000 + i)), Wait::Never) == Ok(None));
+        let followed: std::vec::Vec<_> = followed.collect();
+        assert_eq!(followed.len(), 13);
+        let unknown = Interval::number(30_000);
+        assert_eq!(unknown, Interval::UNKNOWN);
+        assert_eq!(block(13, unknown).weight(), sampling::weigh(100, 30_000));
+        assert_eq!(insert(block(13, unknown), Wait::Never), Err(Full));
+        assert!(followed.iter().all(|i| remove(0x6660_1000 + i * 16, Wait::Never).is_some()));
         let removed = remove(0x6660_0010, Wait::Never).unwrap();
         assert_eq!(removed.weight(), sampling::weigh(100, 4096));
         assert_eq!(Interval::number(1), Interval::EVERY);

@@ -4,25 +4,24 @@
 mod ends;
 mod guard;
 mod lost;
+mod walked;
 
 use crate::live::{self, Allocation, Interval, Wait};
 use crate::registers::Caller;
 use crate::sampling::{self, Weight};
 use crate::{counting, fast, marks, next};
 use capture::live as live_bytes;
-use capture::rules::InHook;
-use capture::thread::{self, Current, Inside, Mark, NONE_BETWEEN, Recording, ThreadState, stack_pointer};
-use capture::{modules, region, walk};
+use capture::thread::{self, Current, Mark, NONE_BETWEEN, ThreadState, stack_pointer};
+use capture::{modules, region};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId, Root};
-use unwind::FrameAddress;
-use unwind::arch::Registers;
+use layout::{AllocValues, Function, Live, Lost, OBJECTS_FRACTION_BITS, RecordId};
 
-use ends::{count_freed, finish_free, freed_last, release, take};
+use ends::{count_freed, finish_free, freed_last, put_back, release, take};
 pub(crate) use guard::thread_ends;
 use guard::{enter, enter_from, is_mended};
 use lost::lose;
 pub use lost::prepare_for_losses;
+use walked::{Call, values_of};
 
 /// What a hook goes by. In [`INTERVAL`]'s bits the mean bytes between recorded allocations (1: every one; 0: none); above them how many threads are marked ([`marks`]); from the bit
 /// [`NUMBER`] on the interval's number for allocations that live.
@@ -283,7 +282,7 @@ fn record(
         lost(Lost::Reentered);
         return;
     };
-    let Some(values) = values_of(&mut inside, function, pc, sp, fp) else {
+    let Some(values) = values_of(&mut inside, Call { function, pc, sp, fp }) else {
         thread.last_address.store(1, Ordering::Relaxed);
         lost(Lost::StoreFull);
         return;
@@ -350,36 +349,6 @@ fn update(cells: &AllocValues, write: impl FnOnce()) {
     fence(Ordering::Release);
     write();
     cells.sequence.store(odd.wrapping_add(1), Ordering::Release);
-}
-
-#[inline(always)]
-fn values_of(inside: &mut Inside<'_>, function: Function, pc: u64, sp: u64, fp: u64) -> Option<RecordId> {
-    let (stack, thread) = (inside.state().stack_around(sp), inside.state().record_id());
-    let has_room = inside.state().has_room(stack, sp);
-    let (recording, sites) = inside.recording();
-    // A function of Rust's door is inlined into its caller, which so is at an instruction; the malloc family's was called.
-    let at = if function.is_rust() { FrameAddress::Instruction(pc) } else { FrameAddress::ReturnAddress(pc) };
-    if !has_room {
-        return values_of_leaf(recording, thread, function, at);
-    }
-    let values =
-        sites.values_of::<InHook>(recording, (stack, thread), (at, Registers { pc, sp, fp: Some(fp) }), function);
-    #[cfg(feature = "oracle")]
-    crate::oracle::compare(recording, stack, at, Registers { pc, sp, fp: Some(fp) });
-    values
-}
-
-#[cold]
-#[inline(never)]
-fn values_of_leaf(
-    recording: &mut Recording,
-    thread: RecordId,
-    function: Function,
-    at: FrameAddress,
-) -> Option<RecordId> {
-    walk::capture_leaf(recording, at);
-    let caller = walk::intern(recording, Root::Allocs, thread)?;
-    recording.tree.site(caller, function)
 }
 
 /// Records a free, before the memory is released. `size` is known behind Rust's door.
@@ -515,10 +484,8 @@ pub(crate) fn after_realloc(function: Function, freed: &Freed, released: bool) {
         return;
     }
     if !released {
-        if let Some(allocation) = freed.taken
-            && live::insert(allocation, Wait::ForAWhile).is_err()
-        {
-            count_freed(None, &allocation);
+        if let Some(allocation) = freed.taken {
+            put_back(allocation);
         }
         return;
     }

@@ -23,11 +23,20 @@ const SEQUENCE: usize = offset_of!(AllocValues, sequence) / 8;
 
 /// Copies the first bytes of the region. Returns their number, a multiple of eight.
 pub fn copy(to: &mut [u8]) -> usize {
+    copy_of(to, |_| true)
+}
+
+/// The same, of the head and of chunks of the kinds that are wanted; others stay as they are in `to`.
+pub fn copy_of(to: &mut [u8], is_wanted: impl Fn(ChunkKind) -> bool) -> usize {
     let length = used_bytes().min(to.len()) / 8 * 8;
     let mut patience_ns = PATIENCE_NS;
     for (chunk, to) in to.chunks_mut(CHUNK).enumerate().take(length.div_ceil(CHUNK)) {
         let Some(from) = words(chunk) else { break };
-        if kind_of(chunk) == Some(ChunkKind::AllocValues) {
+        let kind = kind_of(chunk);
+        if !kind.is_none_or(&is_wanted) {
+            continue;
+        }
+        if kind == Some(ChunkKind::AllocValues) {
             for (from, to) in from.chunks_exact(VALUES).zip(to.chunks_exact_mut(VALUES * 8)) {
                 copy_values(from, to, &mut patience_ns);
             }

@@ -24,6 +24,7 @@ pub mod probed;
 pub mod region;
 pub mod rules;
 pub mod stack;
+pub mod stacks;
 pub mod syscall;
 pub mod thread;
 pub mod tls;

@@ -1,4 +1,4 @@
-//! `/proc/self/maps`, read line by line without allocation.
+//! `/proc/thread-self/maps`, read line by line without allocation.
 //!
 //! Called from: slow paths of hooks, ordinary threads. It takes no lock of the dynamic linker and sees what that does not list: the vDSO, objects that are
 //! being loaded, anonymous code of JIT compilers.
@@ -30,19 +30,24 @@ pub struct Line<'a> {
     pub path: &'a [u8],
 }
 
-/// Calls `visit` for each mapping in the order of addresses, until it returns false. False if the file cannot be read.
+/// Calls `visit` for each mapping in the order of addresses, until it returns false. False if the file cannot be read, or has none: `/proc/self` is the first thread, which may have ended.
 pub fn each(mut visit: impl FnMut(&Line<'_>) -> bool) -> bool {
-    let Ok(file) = File::open(b"/proc/self/maps\0", File::READ) else { return false };
+    let Ok(file) =
+        File::open(b"/proc/thread-self/maps\0", File::READ).or_else(|_| File::open(b"/proc/self/maps\0", File::READ))
+    else {
+        return false;
+    };
     // Not on the stack: a handler's may be small.
     let Some(mut buffer) = Mapping::new(BUFFER) else { return false };
     let buffer = buffer.bytes_mut();
-    let mut held = 0;
+    let (mut held, mut any) = (0, false);
     loop {
         let Some(room) = buffer.get_mut(held..) else { return false };
         let Ok(read) = file.read(room) else { return false };
         if read == 0 {
-            return true;
+            return any;
         }
+        any = true;
         held += read;
         let mut done = 0;
         while let Some(rest) = buffer.get(done..held) {

@@ -355,21 +355,21 @@ impl SharedText {
 }
 
 fn allocate_chunks_for_text(state: &AtomicU64, length: usize) -> Option<RecordId> {
-    let pid = u64::from(syscall::getpid() & 0xffff);
+    let epoch = u64::from(epoch() & 0xffff);
     let units = (length / 16) as u64;
     let per_chunk = (CHUNK / 16) as u64;
-    // 16 bits of the pid mark whose chunk this is: a child after fork must not write where its parent does.
+    // A child after fork, whose epoch is another, must not write where its parent does.
     let now = state.load(Ordering::Relaxed);
     let (owner, next) = (now >> 48, now & 0xffff_ffff);
     let room = per_chunk - next % per_chunk;
-    if owner == pid && !next.is_multiple_of(per_chunk) && room >= units {
-        let new = (pid << 48) | (next + units);
+    if owner == epoch && !next.is_multiple_of(per_chunk) && room >= units {
+        let new = (epoch << 48) | (next + units);
         if state.compare_exchange(now, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             return Some(RecordId(next as u32));
         }
     }
     let id = allocate_chunks(ChunkKind::Text, RecordId::NONE, length.div_ceil(CHUNK) as u32)?;
-    state.store((pid << 48) | (u64::from(id.0) + units), Ordering::Relaxed);
+    state.store((epoch << 48) | (u64::from(id.0) + units), Ordering::Relaxed);
     Some(id)
 }
 
@@ -380,7 +380,7 @@ pub struct LogCursor {
     generation: u32,
 }
 
-/// Chunks of the log that may be used again, as (next of list) links kept in their first word.
+/// Chunks of the log that may be used again: the first of a list, whose links lie in the chunks themselves.
 static RECYCLED: AtomicU64 = AtomicU64::new(0);
 static LOG_GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -411,7 +411,7 @@ impl LogCursor {
     }
 }
 
-/// Empties the log. Nobody may be recording time: a handler that still runs writes into a chunk that another then gets.
+/// Empties the log. A handler that still runs may write into a chunk that another then gets: one sample is not what it was.
 pub fn recycle_log() {
     let Some(header) = header() else { return };
     let base = BASE.load(Ordering::Acquire);
@@ -440,6 +440,10 @@ fn link(chunk: RecordId) -> &'static AtomicU64 {
     &unsafe { record::<layout::TimeSample>(chunk) }.weight_ns
 }
 
+fn is_of_log(chunk: RecordId) -> bool {
+    chunk.offset().is_multiple_of(CHUNK) && kind_of(chunk.offset() / CHUNK) == Some(ChunkKind::TimeSamples)
+}
+
 fn recycled_chunk() -> Option<RecordId> {
     for _ in 0..1_000 {
         let head = RECYCLED.load(Ordering::Acquire);
@@ -448,6 +452,8 @@ fn recycled_chunk() -> Option<RecordId> {
             return None;
         }
         let next = link(chunk).load(Ordering::Relaxed) & 0xffff_ffff;
+        // A handler that was at it when the log was emptied may have written what it waited for there.
+        let next = if is_of_log(RecordId(next as u32)) { next } else { 0 };
         // The upper half counts, so that a chunk that came and went is not mistaken for the same list.
         let new = (head >> 32).wrapping_add(1) << 32 | next;
         if RECYCLED.compare_exchange(head, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {

@@ -19,11 +19,12 @@ mod numbered;
 mod recording;
 mod states;
 
+use crate::blocked::Blocked;
 use crate::kept::{Kept, Sites};
 use crate::labels;
-use crate::probed::Probed;
 use crate::region;
 use crate::stack::Bounds;
+use crate::stacks;
 use crate::syscall;
 use crate::tls;
 use core::cell::UnsafeCell;
@@ -96,8 +97,7 @@ pub struct ThreadState {
     inside: AtomicU64,
     stack_low: AtomicU64,
     stack_high: AtomicU64,
-    /// Lowest page that was found readable where the thread needed room on another stack.
-    room_from: AtomicU64,
+    first_name: [AtomicU64; 2],
     /// State of the thread's random numbers.
     pub random: AtomicU64,
     /// The sampling interval for which `countdown` was drawn.
@@ -250,15 +250,21 @@ pub fn has_room(bytes: u64) -> bool {
     has_room_on(state.map_or(Bounds::default(), ThreadState::stack), bytes)
 }
 
-/// The same, where `stack` is the thread's; it may run on another.
+/// The same, where `stack` is the thread's. It may run on another: on the recorder's own, or on one of which nothing is known.
 pub fn has_room_on(stack: Bounds, bytes: u64) -> bool {
     let here = 0_u8;
     let here = &raw const here as u64;
     if stack.contains(here) {
         return here - stack.low >= bytes;
     }
-    // A stack that is not known ends where nothing can be read.
-    (0..bytes).step_by(4096).chain([bytes]).all(|below| Probed::new().is_readable(here.wrapping_sub(below), 1))
+    // Where one ends that is not known nobody can tell.
+    stacks::left_below(here).is_some_and(|left| left >= bytes)
+}
+
+/// Whether there is room for a walk in a hook below `sp`, which is on the thread's stack.
+#[inline]
+pub fn has_room_to_walk(stack: Bounds, sp: u64) -> bool {
+    sp - stack.low >= ROOM_TO_WALK
 }
 
 /// Sets the function that gives a child after fork a store of its own, or none. Called in the child before anything is recorded there.
@@ -294,6 +300,8 @@ fn registered() -> Current {
 /// Registers the calling thread. `None` if it is the recorder's own, there is no store, or no room.
 fn register() -> Option<&'static ThreadState> {
     region::header()?;
+    // A handler that does not come back would leave it half done.
+    let _blocked = Blocked::new();
     // Whatever follows may come back here through a hook; then the thread counts as unregistered for a moment.
     tls::set(UNREGISTERED);
     let name = syscall::thread_name();
@@ -354,7 +362,8 @@ pub fn record_for(tid: u32, name: &[u8]) -> Option<RecordId> {
 /// Calls `visit` for every registered thread that has not ended.
 pub fn each(mut visit: impl FnMut(&'static ThreadState)) {
     states::each_state(|state| {
-        if state.status.load(Ordering::Acquire) == LIVE && !state.record.load(Ordering::Relaxed).is_null() {
+        // One that is being taken has no number yet, and of its last owner what only the new one may wipe.
+        if state.status.load(Ordering::Acquire) == LIVE && state.tid.load(Ordering::Acquire) != 0 {
             visit(state);
         }
     });
@@ -367,7 +376,6 @@ impl ThreadState {
         state.is_guest.store(is_guest, Ordering::Relaxed);
         state.stack_low.store(0, Ordering::Relaxed);
         state.stack_high.store(0, Ordering::Relaxed);
-        state.room_from.store(0, Ordering::Relaxed);
         state.inside.store(0, Ordering::Relaxed);
         let seed = (state as *const Self as u64) ^ u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let now = crate::clock::monotonic_ns();
@@ -445,26 +453,6 @@ impl ThreadState {
         Bounds { low: self.stack_low.load(Ordering::Relaxed), high: self.stack_high.load(Ordering::Relaxed) }
     }
 
-    /// Whether there is room below `sp` for a walk in a hook. On the thread itself, whose stack is `stack`; it may run on another.
-    #[inline]
-    pub fn has_room(&self, stack: Bounds, sp: u64) -> bool {
-        if stack.contains(sp) { sp - stack.low >= ROOM_TO_WALK } else { self.is_readable_below(sp) }
-    }
-
-    /// A stack that is not known ends where nothing can be read. Asked once for each page that a walk could come to.
-    #[cold]
-    fn is_readable_below(&self, sp: u64) -> bool {
-        const PAGE: u64 = 4096;
-        let lowest = sp.wrapping_sub(ROOM_TO_WALK) & !(PAGE - 1);
-        let is_known = self.room_from.load(Ordering::Relaxed) == lowest;
-        let is_readable =
-            is_known || (lowest..sp).step_by(PAGE as usize).all(|page| Probed::new().is_readable(page, 1));
-        if is_readable {
-            self.room_from.store(lowest, Ordering::Relaxed);
-        }
-        is_readable
-    }
-
     /// Its range; found by an address on it, if nobody asked for it before. On the thread itself.
     #[inline]
     pub fn stack_around(&self, sp: u64) -> Bounds {
@@ -474,7 +462,8 @@ impl ThreadState {
 
     #[cold]
     fn find_stack(&self, sp: u64) -> Bounds {
-        let bounds = Bounds::of_current_thread(sp);
+        // The thread pointer of one without storage of its own is another's.
+        let bounds = if self.is_guest() { Bounds::around(sp) } else { Bounds::of_current_thread(sp) };
         self.stack_low.store(bounds.low, Ordering::Relaxed);
         self.stack_high.store(bounds.high, Ordering::Relaxed);
         bounds

@@ -1,4 +1,6 @@
-//! `execve` and its family: what is known of the process is noted before another program takes its place, and no tick that the sampler sent waits for that program, which would have no handler for it.
+//! Functions that are told of before they are called, and then are what they are: `execve` and its family, and what forks.
+//!
+//! Before another program takes this one's place, what is known of the process is noted, and no tick that the sampler sent waits for that program, which would have no handler for it.
 //!
 //! # Safety
 //! Each function does what the C library's function of its name does: it is called with the registers and the stack as the host left them. These may be called in a child after fork or vfork, where
@@ -32,8 +34,8 @@ extern "C" fn missing() -> c_int {
 }
 
 /// Defines functions that jump to the C library's own, whatever arguments they have.
-macro_rules! execute {
-    ($($name:ident $place:literal $text:literal,)*) => {
+macro_rules! tell {
+    ($($name:ident $place:literal $text:literal $told:expr,)*) => {
         static REAL: [Real; [$($place),*].len()] =
             [$(Real { name: $text, function: AtomicPtr::new(core::ptr::null_mut()) }),*];
         $(
@@ -45,7 +47,7 @@ macro_rules! execute {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name() -> c_int {
                 extern "C" fn prepare() -> *mut c_void {
-                    preload::executes();
+                    $told();
                     REAL[$place].get()
                 }
                 naked_asm!(
@@ -80,16 +82,19 @@ macro_rules! execute {
     };
 }
 
-execute! {
-    execve 0 c"execve",
-    execveat 1 c"execveat",
-    fexecve 2 c"fexecve",
-    execv 3 c"execv",
-    execvp 4 c"execvp",
-    execvpe 5 c"execvpe",
-    execl 6 c"execl",
-    execle 7 c"execle",
-    execlp 8 c"execlp",
+tell! {
+    execve 0 c"execve" preload::executes,
+    execveat 1 c"execveat" preload::executes,
+    fexecve 2 c"fexecve" preload::executes,
+    execv 3 c"execv" preload::executes,
+    execvp 4 c"execvp" preload::executes,
+    execvpe 5 c"execvpe" preload::executes,
+    execl 6 c"execl" preload::executes,
+    execle 7 c"execle" preload::executes,
+    execlp 8 c"execlp" preload::executes,
+    fork 9 c"fork" preload::forks,
+    daemon 10 c"daemon" preload::forks,
+    forkpty 11 c"forkpty" preload::forks,
 }
 
 /// Looks the functions up. In the constructor.

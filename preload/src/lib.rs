@@ -98,7 +98,7 @@ mod signal;
 mod thread;
 pub use clone::clone;
 pub use counted::{calloc, free, malloc, malloc_usable_size, realloc};
-pub use execute::{execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve};
+pub use execute::{daemon, execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve, fork, forkpty};
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
 pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};

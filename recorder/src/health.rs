@@ -30,7 +30,8 @@ pub(crate) fn look() -> StoreHealth {
     StoreHealth {
         used_bytes: region::used_bytes() as u64,
         budget_bytes: u64::from(header.capacity_chunks.load(Ordering::Relaxed)) * layout::CHUNK as u64,
-        time_samples: crate::snapshot::bytes().map_or(0, |bytes| time_samples(&bytes)),
+        time_samples: crate::snapshot::part(layout::ChunkKind::TimeValues)
+            .map_or(0, |mut part| time_samples(part.bytes_mut())),
         handler_ns: crate::sampler::effort::nanos(),
         lost: lost.collect(),
     }

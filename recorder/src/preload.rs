@@ -173,6 +173,14 @@ pub fn executes() {
     }
 }
 
+/// The calling thread is about to fork.
+pub fn forks() {
+    #[cfg(feature = "server")]
+    if is_recorded() {
+        crate::start::forks();
+    }
+}
+
 /// Whether the process is recorded: not a child that shares its parent's memory (vfork), which goes on.
 fn is_recorded() -> bool {
     let is_own = || region::header().is_some_and(|header| header.pid.load(Ordering::Relaxed) == syscall::getpid());

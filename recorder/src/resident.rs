@@ -133,13 +133,18 @@ pub(crate) fn thread_starts() {
     }
 }
 
-/// In a child after fork, on its only thread; locks that the C library holds meanwhile are free again.
+/// In a child after fork, on its only thread: there is no agent.
 #[inline(never)]
-pub(crate) fn in_child() {
-    let Some(duty) = DUTY.get() else { return };
+pub(crate) fn forget_parents() {
     AGENT_OF.store(0, Ordering::Relaxed);
     // SAFETY: the process has one thread, which forked outside of this module.
     std::mem::forget(unsafe { AGENT.take_in_child() });
+}
+
+/// Then, when locks that the C library and others hold meanwhile are free again: what the child has of its own.
+#[inline(never)]
+pub(crate) fn in_child() {
+    let Some(duty) = DUTY.get() else { return };
     match duty {
         Duty::Serve(variables) if serves_children(variables) => start_agent(CHILD_WAITS),
         // Without a store nobody wants to know any more.

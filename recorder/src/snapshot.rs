@@ -2,7 +2,9 @@
 
 use crate::sampler::spent;
 use crate::{own, room};
+use capture::mapping::Mapping;
 use capture::{copy, region, thread};
+use layout::ChunkKind;
 use profile::store::{self, Counters, Decoded};
 
 /// Copies and decodes the store. `None` if there is none.
@@ -12,7 +14,17 @@ pub(crate) fn take() -> Option<Decoded> {
 
 /// The counters alone.
 pub(crate) fn counters() -> Option<Counters> {
-    store::counters(&bytes()?).ok()
+    let mut part = part(ChunkKind::Threads)?;
+    store::counters(part.bytes_mut()).ok()
+}
+
+/// The store's head and its chunks of a kind; where others lie there is memory that nobody touches, so that this takes little and is there where a recording is refused.
+pub(crate) fn part(kind: ChunkKind) -> Option<Mapping> {
+    region::header()?;
+    region::note_sign();
+    let mut part = Mapping::new(region::used_bytes())?;
+    copy::copy_of(part.bytes_mut(), |other| other == kind);
+    Some(part)
 }
 
 /// A copy of the store itself; `None` without one, and where the process may not have the memory to make use of it.

@@ -213,9 +213,23 @@ pub(crate) fn watch_forks() {
         #[cfg(feature = "server")]
         {
             reset_control_plane();
-            crate::resident::in_child();
+            crate::resident::forget_parents();
+            if !fork::watches_late() {
+                crate::resident::in_child();
+            }
         }
     });
+}
+
+/// The host is about to call a function that forks.
+///
+/// A child gets its agent when all fork hooks have run: the C library allocates for a thread, and the host's allocator, whose own hook comes after ours if it was registered later, still holds its
+/// locks before. So this is registered when the host forks for the first time, and does it for a child that was forked otherwise too.
+#[cfg(feature = "server")]
+pub(crate) fn forks() {
+    if crate::resident::is_wanted() {
+        fork::watch_late();
+    }
 }
 
 #[allow(unsafe_code)]
@@ -238,15 +252,19 @@ fn reset_control_plane() {
 }
 
 mod fork {
-    //! The C library's fork hook.
+    //! The C library's fork hooks, which run in the order in which they were registered.
     //!
     //! # Safety
-    //! The registered function runs in the child, on its only thread; it takes no lock that another thread of the parent may have held.
+    //! The registered functions run in the child, on its only thread; they take no lock that another thread of the parent may have held.
     #![allow(unsafe_code)]
 
     use std::sync::OnceLock;
+    #[cfg(feature = "server")]
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     static CHILD: OnceLock<fn()> = OnceLock::new();
+    #[cfg(feature = "server")]
+    static LATE: AtomicBool = AtomicBool::new(false);
 
     unsafe extern "C" fn child() {
         if let Some(function) = CHILD.get() {
@@ -259,5 +277,25 @@ mod fork {
             // SAFETY: the function has the type that the C library calls.
             unsafe { libc::pthread_atfork(None, None, Some(child)) };
         }
+    }
+
+    #[cfg(feature = "server")]
+    unsafe extern "C" fn late() {
+        crate::resident::in_child();
+    }
+
+    /// Has a child get its agent after the hooks of all who registered theirs before this.
+    #[cfg(feature = "server")]
+    pub(super) fn watch_late() {
+        if !watches_late() {
+            // SAFETY: the function has the type that the C library calls. Registered twice, it finds an agent the second time.
+            unsafe { libc::pthread_atfork(None, None, Some(late)) };
+            LATE.store(true, Ordering::Release);
+        }
+    }
+
+    #[cfg(feature = "server")]
+    pub(super) fn watches_late() -> bool {
+        LATE.load(Ordering::Acquire)
     }
 }

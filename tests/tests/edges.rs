@@ -115,6 +115,20 @@ fn a_fiber_is_walked_to_where_makecontext_put_it() {
     }
 }
 
+/// A walk takes more than the coroutine has left, and nothing tells where its stack ends.
+#[test]
+fn a_coroutine_at_the_end_of_its_stack_has_nothing_below_it_written_over() {
+    for room in ["1400", "2000", "3000"] {
+        let stacks = record("unguarded", "allocs", &[room]);
+        assert_eq!(stacks::count(&stacks), 100, "{room}");
+        for stack in &stacks {
+            assert!(stack.truncated().is_none(), "{room}: {}", stacks::some([stack]));
+            let (before, kept) = levels(stack);
+            assert!(before.last() == Some(&"run_unguarded") && kept > 20, "{room}: {}", stacks::some([stack]));
+        }
+    }
+}
+
 #[test]
 fn a_handler_on_an_alternate_stack_is_walked_to_the_root_of_the_thread() {
     const HANDLERS: [&str; 5] = ["main", "alternate", "outer_handler", "inner_handler", "work"];

@@ -2,6 +2,8 @@
 
 use profile_recorder_tests::{folded, programs, scratch, text};
 
+const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4";
+
 /// Runs the victim in a mode and compares the profile with what the program says of itself.
 fn assert_counted(how: &str, mode: &str, other_allocator: Option<&str>) {
     let directory = scratch();
@@ -60,6 +62,21 @@ fn a_thousand_forks_with_another_allocator_are_counted_to_the_unit() {
     let jemalloc = programs::jemalloc();
     assert_counted("fork", "allocs", Some(jemalloc));
     assert_counted("fork", "heap,cpu", Some(jemalloc));
+}
+
+/// The C library allocates for the child's own agent, and the allocator's locks are its parent's until its fork hook has run.
+#[test]
+fn children_get_their_agent_after_the_allocator_has_its_locks_back() {
+    for library in [programs::jemalloc(), TCMALLOC] {
+        let directory = scratch();
+        let program = programs::compile_c("forked", directory.path());
+        let profile = directory.path().join("p.folded");
+        let mut command = programs::limited(&["record", "--mode", "wall", "-o", profile.to_str().unwrap(), "--"]);
+        let recorded = command.arg(&program).env("LD_PRELOAD", library).output().unwrap();
+        let told = text(&recorded.stderr);
+        assert_eq!((recorded.status.code(), text(&recorded.stdout).trim()), (Some(0), "150"), "{library}: {told}");
+        assert!(told.contains("in 151 processes"), "{library}: {told}");
+    }
 }
 
 #[test]

@@ -70,10 +70,11 @@ const DOORS: [&str; 14] = [
     "dlopen",
     "dlsym",
 ];
-const OTHERS: [&str; 27] = [
+const OTHERS: [&str; 30] = [
     "_Exit",
     "_exit",
     "clone",
+    "daemon",
     "dlclose",
     "execl",
     "execle",
@@ -84,6 +85,8 @@ const OTHERS: [&str; 27] = [
     "execvp",
     "execvpe",
     "fexecve",
+    "fork",
+    "forkpty",
     "munmap",
     "prctl",
     "profile_recorder_label_enter_v1",
@@ -213,7 +216,7 @@ const SOURCES_OF_TICK: Reasons = &[
     ("recorder/src/sampler/mod.rs", "the handler's log"),
     ("recorder/src/sampler/resume.rs", "a call that was broken off"),
     ("recorder/src/sampler/spent.rs", "the process's CPU clock"),
-    ("recorder/src/sampler/stacks.rs", "where the handler works"),
+    ("capture/src/stacks.rs", "where the handler works"),
     ("recorder/src/sampler/timers.rs", "a new thread's timer"),
     ("alloc-hook/src/thread_end.rs", "a new thread's end will be told"),
     ("core/src/", "no state"),
@@ -314,6 +317,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("alloc-hook/src/live/lock.rs wait_for", "a shard that nobody gives back"),
             ("alloc-hook/src/live.rs count", "a sampled allocation, for the table of intervals"),
             ("capture/src/region.rs add_pair", "a block that another thread allocated"),
+            ("capture/src/stacks.rs", "a stack of the recorder's, where the thread's own is another"),
             ("capture/src/live.rs bring_in", "live memory changed by 32 KiB"),
             ("capture/src/live.rs raise", "the peak of live memory"),
             ("capture/src/live.rs change_unregistered", "a thread without a record"),
@@ -324,11 +328,12 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("yield_now", "a shard is taken"),
             ("map", "the live table grows, or the tips"),
             ("unmap", "the live table grows, or the tips"),
+            ("protect", "the recorder's stacks are made, when the first is needed"),
             ("advise", "the live table grows, or the tips"),
             ("populate", "the index of the call tree grows"),
             ("clock_ns", "when the peak of live memory was, and how long a shard was waited for"),
             ("is_readable", "a page outside the thread's stack"),
-            ("set_signal_mask", "the live table or the tips change in many steps"),
+            ("set_signal_mask", "the live table or the tips change in many steps, or a stack is walked on another"),
             ("is_on_alternate_stack", "a thread that is inside already, or was left"),
         ]),
         sources: Some((
@@ -362,6 +367,7 @@ const BUILDERS: Reasons = &[
     ("profile_recorder::start::in_child", "opens a child's store"),
     ("profile_recorder_alloc_hook::next::resolve", "opens the process's store"),
     ("profile_recorder::resident::end", "waits for a thread of the recorder, before the process confines itself"),
+    ("profile_recorder::resident::in_child", "starts a thread of the recorder, in a child"),
     (
         "profile_recorder::resident::begin",
         "starts a thread of the recorder, where a thread of the host can have no timer",
@@ -402,6 +408,7 @@ const EVERYTHING: Allowed = Allowed {
         ("syscall", "std's `Once`: waits for another thread of the recorder"),
         ("pthread_setspecific", "glibc keeps the first 32 values in the thread: it stores"),
         ("pthread_key_create", "once, in the constructor"),
+        ("pthread_key_delete", "once, in the constructor, where the key is none of the first; and at the end"),
         ("__register_atfork", "once, in the constructor"),
         ("sigaction", "the constructor installs the handler"),
         ("sigemptyset", "changes its argument alone"),
@@ -433,6 +440,9 @@ const EVERYTHING: Allowed = Allowed {
         ("sigwait", "the C library's own, with the set as it was meant"),
         ("sigwaitinfo", "the same"),
         ("sigtimedwait", "the same"),
+        ("daemon", "the C library's own"),
+        ("fork", "the same"),
+        ("forkpty", "the same"),
         ("execl", "the C library's own, with the registers and the stack as the host left them"),
         ("execle", "the same"),
         ("execlp", "the same"),
@@ -474,7 +484,7 @@ fn constant(file: &str, name: &str) -> u64 {
 #[test]
 fn a_tick_takes_little_of_the_applications_stack_and_has_room_on_its_own() {
     const IN_PLACE: Reasons = &[
-        ("profile_recorder::sampler::stacks::on", "a stack of the recorder's"),
+        ("profile_recorder_capture::stacks::on", "a stack of the recorder's"),
         ("<profile_recorder_capture::kept::Kept>::recover", "asked for room"),
         ("profile_recorder_capture::walk::go_on", "asked for room"),
         ("profile_recorder_capture::rules::resolve_slow", "asked for room"),
@@ -482,10 +492,10 @@ fn a_tick_takes_little_of_the_applications_stack_and_has_room_on_its_own() {
     // Rust gives a thread a signal stack of 8 KiB, and a kernel that saves AVX-512 takes 3376 bytes of it. A first tick registers its thread, without asking.
     assert_stack(graph(), &tick(), IN_PLACE, 8192 - 3376);
     clone_announces().iter().for_each(|root| assert_stack(graph(), root, IN_PLACE, 8192 - 3376));
-    let stacks = "profile_recorder::sampler::stacks::here";
+    let stacks = "profile_recorder_capture::stacks::here";
     let answer = graph().function(&format!("{stacks}::<profile_recorder::sampler::handler::Tick>"));
     // Applications compile the recorder in other ways.
-    assert_stack(graph(), &answer, &[], constant("recorder/src/sampler/stacks.rs", "ENOUGH") / 3);
+    assert_stack(graph(), &answer, &[], constant("capture/src/stacks.rs", "ENOUGH") / 3);
     let whole = graph().reach(&[tick()], |edge| !graph().diverges(&edge.to)).stack(&tick());
     assert_eq!(whole.recursive, BTreeSet::new(), "functions that call themselves");
 }
@@ -494,10 +504,16 @@ fn a_tick_takes_little_of_the_applications_stack_and_has_room_on_its_own() {
 fn a_hook_takes_no_more_stack_than_a_small_one_has() {
     /// A hook that builds nothing: a third of the smallest stack that a thread can ask for.
     const MOST: u64 = 16384 / 3;
-    for root in hooks() {
-        assert_stack(graph(), &root, BUILDERS, MOST);
-    }
-    let building = &BUILDERS[2..];
+    const ELSEWHERE: (&str, &str) = ("profile_recorder_capture::stacks::on", "a stack of the recorder's");
+    let on_its_own = |left_out: Reasons| -> Reasons { [left_out, &[ELSEWHERE]].concat().leak() };
+    let (without, building) = (on_its_own(BUILDERS), on_its_own(&BUILDERS[2..]));
     let room = constant("capture/src/modules/tables.rs", "ROOM_TO_BUILD");
-    hooks().iter().for_each(|root| assert_stack(graph(), root, building, room));
+    for root in hooks() {
+        assert_stack(graph(), &root, without, MOST);
+        assert_stack(graph(), &root, building, room);
+    }
+    let elsewhere = "profile_recorder_capture::stacks::here::<profile_recorder_alloc_hook::record::walked::values_elsewhere::Elsewhere>";
+    let enough = constant("capture/src/stacks.rs", "ENOUGH");
+    assert_stack(graph(), &graph().function(elsewhere), BUILDERS, enough / 3);
+    assert_stack(graph(), &graph().function(elsewhere), &BUILDERS[2..], room);
 }

@@ -214,11 +214,13 @@ fn ticks_in_libraries_that_take_each_others_places_are_lost_but_for_one_each_and
 fn ten_thousand_short_threads_leave_nothing_behind() {
     let directory = scratch();
     let program = victim(directory.path());
-    let recorded = stacks::both(&words(&storm(&program, "threads", 10_000, 0, directory.path())));
-    let brief = stacks::with(&recorded.allocs, "brief");
-    assert_eq!(stacks::count(brief.iter().copied()), 10_000, "{}", stacks::some(&recorded.allocs));
-    for stack in brief {
-        assert!(stack.truncated().is_none() && names(stack.from("brief").unwrap()) == ["brief", "malloc"]);
+    for case in ["threads", "renamed"] {
+        let recorded = stacks::both(&words(&storm(&program, case, 10_000, 0, directory.path())));
+        let brief = stacks::with(&recorded.allocs, "brief");
+        assert_eq!(stacks::count(brief.iter().copied()), 10_000, "{case}: {}", stacks::some(&recorded.allocs));
+        for stack in brief {
+            assert!(stack.truncated().is_none() && names(stack.from("brief").unwrap()) == ["brief", "malloc"]);
+        }
+        assert_bounded(&recorded, 100);
     }
-    assert_bounded(&recorded, 100);
 }

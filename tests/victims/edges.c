@@ -92,6 +92,19 @@ static void fibers(void) {
   }
 }
 
+/* A coroutine of a thread that allocates nowhere else, down to `levels` bytes above memory that is not its own and looks no different. */
+static char *arena;
+static void run_unguarded(void) { zero(3000, arena + 65536 + levels); sink++; }
+static void *unguarded(void *unused) {
+  getcontext(&fiber);
+  fiber.uc_stack.ss_sp = arena + 65536;
+  fiber.uc_stack.ss_size = 16384;
+  fiber.uc_link = &scheduler;
+  makecontext(&fiber, run_unguarded, 0);
+  swapcontext(&scheduler, &fiber);
+  return unused;
+}
+
 /* Handlers on an alternate stack, one of which interrupts another. */
 NOINLINE static void inner_handler(int signal) { sink += signal; work(); sink++; }
 NOINLINE static void outer_handler(int signal) { sink += signal; raise(SIGUSR2); sink++; }
@@ -116,6 +129,13 @@ static void *cramped(void *unused) {
 
 static void deep_case(void) { on_thread(deep, 64 << 20); }
 static void guarded_case(void) { on_thread(guarded, 16384 + (burns ? sysconf(_SC_MINSIGSTKSZ) : 0)); }
+static void unguarded_case(void) {
+  arena = malloc(65536 + 16384);
+  memset(arena, 0x5a, 65536);
+  on_thread(unguarded, 1 << 20);
+  for (int i = 0; i < 65536; i++)
+    if (arena[i] != 0x5a) fail("damaged");
+}
 static void cramped_case(void) { on_thread(cramped, 1 << 20); }
 
 /* The milliseconds of `work` in `cpu`. Where it is done once, many: a hundred thousand frames take ticks, too, and few of all are to be in them. */
@@ -123,7 +143,7 @@ static const struct {
   const char *name;
   void (*run)(void);
   long burns_ms;
-} cases[] = {{"deep", deep_case, 400}, {"guarded", guarded_case, 400}, {"cramped", cramped_case, 400}, {"fibers", fibers, 100}, {"alternate", alternate, 100}};
+} cases[] = {{"deep", deep_case, 400}, {"guarded", guarded_case, 400}, {"cramped", cramped_case, 400}, {"fibers", fibers, 100}, {"unguarded", unguarded_case, 100}, {"alternate", alternate, 100}};
 
 /* edges CASE (allocs|cpu) [NUMBER] */
 int main(int argc, char **argv) {

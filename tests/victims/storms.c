@@ -135,8 +135,10 @@ static void one_after_the_other(long count, long nanoseconds, const char *direct
   printf("inodes %ld\n", distinct);
 }
 
-/* Threads that live for a moment. */
+/* Threads that live for a moment, and may be given another name by their own first line. */
+static const char *renamed;
 NOINLINE static void *brief(void *unused) {
+  if (renamed) pthread_setname_np(pthread_self(), renamed);
   free(malloc(100));
   return unused;
 }
@@ -156,7 +158,8 @@ int main(int argc, char **argv) {
   if (argc < 5) return 2;
   const char *name = argv[1], *path = argv[4];
   long count = atol(argv[2]), nanoseconds = atol(argv[3]);
-  if (!strcmp(name, "threads")) {
+  if (!strcmp(name, "threads") || !strcmp(name, "renamed")) {
+    renamed = strcmp(name, "renamed") ? 0 : "connection";
     threads(count);
     return 0;
   }

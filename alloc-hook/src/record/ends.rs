@@ -5,7 +5,7 @@ use crate::live::{self, Allocation, Wait};
 use crate::sampling::Weight;
 use capture::live as live_bytes;
 use capture::region;
-use capture::thread::{Inside, Mark, NONE_BETWEEN, ThreadState};
+use capture::thread::{self, Current, Inside, Mark, NONE_BETWEEN, ThreadState};
 use core::sync::atomic::Ordering;
 use layout::{AllocValues, Live, RecordId};
 
@@ -30,6 +30,21 @@ pub(super) fn take(thread: &ThreadState, address: u64) -> Option<Allocation> {
     let mark = Mark::new();
     let inside = enter(thread, &mark);
     live::remove(address, wait(&inside))
+}
+
+/// The block was not given back after all.
+#[cold]
+pub(super) fn put_back(allocation: Allocation) {
+    let mark = Mark::new();
+    let inserted = if let Current::Known(thread) = thread::current() {
+        let inside = enter(thread, &mark);
+        live::insert(allocation, wait(&inside))
+    } else {
+        live::insert(allocation, Wait::ForAWhile)
+    };
+    if inserted.is_err() {
+        count_freed(None, &allocation);
+    }
 }
 
 #[inline(never)]

@@ -47,7 +47,24 @@ pub fn note_names() {
     });
 }
 
+fn words(name: &[u8; 16]) -> [u64; 2] {
+    let mut words = name.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+    [0; 2].map(|_: u64| words.next().unwrap_or(0))
+}
+
 impl ThreadState {
+    /// Notes the name that the thread has when it is registered.
+    pub(super) fn set_first_name(&self, name: &[u8; 16]) {
+        for (to, word) in self.first_name.iter().zip(words(name)) {
+            to.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the thread had this name when it was registered.
+    pub(super) fn began_as(&self, name: &[u8; 16]) -> bool {
+        self.first_name.iter().zip(words(name)).all(|(word, of_name)| word.load(Ordering::Relaxed) == of_name)
+    }
+
     /// Sets the name in the thread's record.
     pub fn rename(&self, name: &[u8]) {
         if let Some(record) = self.thread_record() {

@@ -17,7 +17,7 @@ use layout::{ChunkKind, Lost, RecordId, Thread};
 
 /// Threads alive at a time.
 const MAX_THREADS: usize = 8192;
-/// Threads that get a record of their own; later ones take over the record of an ended thread of the same name.
+/// Threads that get a record of their own; later ones take over the record of an ended thread that began with the same name: most are given another by their own first lines.
 const OWN_RECORDS: u32 = 1024;
 
 static STATES: AtomicPtr<AtomicPtr<ThreadState>> = AtomicPtr::new(core::ptr::null_mut());
@@ -44,7 +44,7 @@ pub(super) fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
         if status == LIVE {
             continue;
         }
-        let adopt = status == RETIRED && !own_record && has_name(state, name);
+        let adopt = status == RETIRED && !own_record && state.began_as(name);
         if adopt && state.status.compare_exchange(RETIRED, LIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             let record = state.record.load(Ordering::Relaxed);
             // SAFETY: a retired state keeps its record.
@@ -82,6 +82,7 @@ pub(super) fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
         }
         _ => new_state()?,
     };
+    state.set_first_name(name);
     let Some(id) = new_record(name) else {
         state.status.store(FREE, Ordering::Release);
         region::lose(Lost::NoThread, 1, 0);
@@ -91,13 +92,6 @@ pub(super) fn take_state(name: &[u8; 16]) -> Option<&'static ThreadState> {
     // SAFETY: just allocated for a thread.
     state.record.store(core::ptr::from_ref(unsafe { region::record::<Thread>(id) }).cast_mut(), Ordering::Release);
     Some(state)
-}
-
-fn has_name(state: &ThreadState, name: &[u8; 16]) -> bool {
-    // SAFETY: a state's record lies in the store, which stays mapped.
-    let Some(record) = (unsafe { state.record.load(Ordering::Relaxed).as_ref() }) else { return false };
-    let mut words = name.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_ne_bytes));
-    record.name.iter().all(|word| Some(word.load(Ordering::Relaxed)) == words.next())
 }
 
 pub(super) fn new_record(name: &[u8; 16]) -> Option<RecordId> {
@@ -120,12 +114,19 @@ fn new_state() -> Option<&'static ThreadState> {
         let _ = STATES.compare_exchange(core::ptr::null_mut(), new.cast(), Ordering::AcqRel, Ordering::Acquire);
         base = STATES.load(Ordering::Acquire);
     }
+    let full = || {
+        region::lose(Lost::NoThread, 1, 0);
+        None
+    };
+    if COUNT.load(Ordering::Relaxed) >= MAX_THREADS {
+        return full();
+    }
     let length = size_of::<ThreadState>().next_multiple_of(4096);
     let memory = map(length, mm::READ_WRITE, mm::ANONYMOUS, None).ok()?;
     // Without this advice (kernels before 4.14) the fork handler alone tells a child.
     // SAFETY: freshly mapped, nothing in it is needed by a child.
     let _ = unsafe { syscall::advise(memory, length, mm::WIPE_ON_FORK) };
-    // SAFETY: zeroed memory is a valid state: null pointers, zero counters, empty trees (`Option<Mapping>` of a null address is `None`).
+    // SAFETY: zeroed memory is a valid state but for its trees: null pointers, zero counters.
     let state = unsafe {
         let state = memory.cast::<ThreadState>();
         core::ptr::write(&raw mut (*(*state).hook.get()).tree, Tree::new());
@@ -136,8 +137,9 @@ fn new_state() -> Option<&'static ThreadState> {
     let index = COUNT.fetch_add(1, Ordering::AcqRel);
     if index >= MAX_THREADS {
         COUNT.fetch_sub(1, Ordering::AcqRel);
-        region::lose(Lost::NoThread, 1, 0);
-        return None;
+        // SAFETY: nobody knows of it.
+        unsafe { syscall::unmap(memory, length) };
+        return full();
     }
     // SAFETY: below the array's length.
     unsafe { (*base.add(index)).store(memory.cast(), Ordering::Release) };

@@ -10,9 +10,10 @@
 //! The handler has the type that SA_SIGINFO asks for; structures that the C library reads or writes live through the calls.
 #![allow(unsafe_code)]
 
-use super::{handler, stacks, timers};
+use super::{handler, timers};
 use capture::blocked::Blocked;
 use capture::spin::{Held, Spin};
+use capture::stacks;
 use capture::{region, syscall};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};

@@ -3,9 +3,9 @@
 //! Called from: such a thread, before and after its function. May not: touch thread-local storage, which may be another thread's, or touch errno; nor take much of a stack that may be small.
 #![allow(unsafe_code)]
 
-use super::stacks::{self, Work};
 use super::{action, timers};
 use capture::blocked::Blocked;
+use capture::stacks::{self, Work};
 use capture::thread::{self, Current};
 
 /// The calling thread begins.

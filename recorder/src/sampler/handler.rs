@@ -11,11 +11,11 @@
 #![allow(unsafe_code)]
 
 use super::resume::{self, Call};
-use super::stacks::{self, Work};
 use super::{account, action, asking, effort, spent};
 use capture::modules::All;
 use capture::rules::InHandler;
 use capture::stack::Bounds;
+use capture::stacks::{self, Work};
 use capture::thread::{self, Current, Recording, ThreadState};
 use capture::tree::Place;
 use capture::{clock, region, syscall, walk};

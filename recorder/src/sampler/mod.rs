@@ -18,7 +18,6 @@ mod parts;
 mod prologue;
 mod resume;
 pub(crate) mod spent;
-mod stacks;
 #[cfg(feature = "server")]
 mod status;
 #[cfg(feature = "server")]

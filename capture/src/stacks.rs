@@ -1,16 +1,18 @@
-//! Stacks that the tick handler works on.
+//! Stacks that the recorder works on where the one that a thread runs on may be small.
 //!
 //! The kernel runs a handler on a stack of the application's, which may be small: Rust gives each thread a signal stack of 8 KiB, of which the kernel's own frame takes up to half. How much a
 //! walk takes depends on how the recorder was compiled, and where it is a library that is the application's choice. So a handler takes one of these for as long as it works: there are as many as
-//! handlers may be at work at once, and who finds none looks whether there is room where it is.
+//! may be at work at once, and who finds none looks whether there is room where it is. A hook takes one where it runs on a stack that is not its thread's own: a coroutine's may end anywhere, with nothing
+//! behind it that would tell.
 //!
-//! Called from: the tick handler, and threads that tell their beginning and end with all signals blocked; whoever installs the handler sets up. May not, in the handler: allocate, lock, make system calls.
+//! Called from: the tick handler; hooks, and threads that tell their beginning and end, with all signals blocked; whoever installs the handler sets up, or the first hook that needs one. May not, in the
+//! handler: allocate, lock, make system calls.
 //!
 //! # Safety
 //! A stack is the thread's that set its bit, from then until it clears it; a handler ends before its thread does.
 #![allow(unsafe_code)]
 
-use capture::syscall::{self, mm};
+use crate::syscall::{self, mm};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +21,7 @@ const STACKS: usize = 64;
 /// Bytes that are enough for an answer: three times what it takes where the recorder was compiled with optimisation.
 const ENOUGH: u64 = 16 << 10;
 /// Bytes that a stack of the application's must have left. Without optimisation, functions take several times as much.
-pub(super) const IN_PLACE: u64 = if cfg!(debug_assertions) { 8 * ENOUGH } else { ENOUGH };
+pub const IN_PLACE: u64 = if cfg!(debug_assertions) { 8 * ENOUGH } else { ENOUGH };
 /// Bytes of each stack. What is not touched takes no memory.
 const BYTES: usize = 4 * IN_PLACE as usize;
 const PAGE: usize = 4096;
@@ -30,7 +32,7 @@ static FIRST: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the stacks, if they are not there. Without memory for them handlers do with the application's.
-pub(super) fn set_up() {
+pub fn set_up() {
     if FIRST.load(Ordering::Acquire) != 0 {
         return;
     }
@@ -42,16 +44,27 @@ pub(super) fn set_up() {
         let _ = syscall::advise(mapped, length, mm::NO_HUGE_PAGES);
         syscall::protect(mapped as u64, PAGE, mm::NONE)
     };
-    FIRST.store(mapped as u64 + (PAGE + BYTES) as u64, Ordering::Release);
+    let first = mapped as u64 + (PAGE + BYTES) as u64;
+    if FIRST.compare_exchange(0, first, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // SAFETY: another thread was faster, and nobody knows of these.
+        unsafe { syscall::unmap(mapped, length) };
+    }
+}
+
+/// Bytes that are left below an address on one of them.
+pub(crate) fn left_below(address: u64) -> Option<u64> {
+    let lowest = FIRST.load(Ordering::Acquire).checked_sub(BYTES as u64)?;
+    let offset = address.checked_sub(lowest).filter(|offset| *offset < (STACKS * BYTES) as u64)?;
+    Some(offset % BYTES as u64)
 }
 
 /// In a child after fork: who had one is not here.
-pub(super) fn reset_in_child() {
+pub fn reset_in_child() {
     TAKEN.store(0, Ordering::Relaxed);
 }
 
 /// What is done on one of them.
-pub(super) trait Work {
+pub trait Work {
     /// Does it. Whether the stack that the thread is on has room for it is known, or (false) to be looked at.
     ///
     /// # Safety
@@ -63,7 +76,7 @@ pub(super) trait Work {
 ///
 /// # Safety
 /// As for [`Work::work`].
-pub(super) unsafe fn done<W: Work>(work: &W) {
+pub unsafe fn done<W: Work>(work: &W) {
     let first = FIRST.load(Ordering::Acquire);
     let Some(number) = (first != 0).then(take).flatten() else {
         // SAFETY: as the caller promises.
