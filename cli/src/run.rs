@@ -76,7 +76,7 @@ impl<'a> Running<'a> {
         process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
         let relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
         let began = Instant::now();
-        let child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
+        let child = relay.spawn(&mut process).map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
         if !settings.follow {
             directory.keep_only(child.id());
         }

@@ -73,6 +73,7 @@ fn a_signal_to_profrec_reaches_the_command_which_decides() {
         ("QUIT", Signal::QUIT),
         ("USR1", Signal::USR1),
         ("USR2", Signal::USR2),
+        ("ALRM", Signal::ALARM),
         ("WINCH", Signal::WINCH),
     ] {
         let place = Place::new();
@@ -127,7 +128,8 @@ fn the_command_ignores_and_blocks_what_it_would_without_profrec() {
     let masks = "grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status";
     let profrec = env!("CARGO_BIN_EXE_profrec");
     let under = |prefix: &str| {
-        let script = format!("trap '' HUP USR1 TSTP; {prefix} {masks}");
+        let blocked = "INT,TERM,USR2,ALRM,CHLD,URG,RTMIN+3";
+        let script = format!("trap '' HUP USR1 TSTP ALRM; env --block-signal={blocked} {prefix} {masks}");
         let mut command = place.command(&[]);
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", &script]).envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
@@ -135,5 +137,9 @@ fn the_command_ignores_and_blocks_what_it_would_without_profrec() {
         let _ = &mut command;
         Ran::of(shell.output().unwrap()).stdout
     };
-    assert_eq!(under(&format!("{profrec} stat -o counts.txt --")), under(""));
+    let without = under("");
+    assert!(without.contains("SigBlk"), "{without}");
+    assert_eq!(under(&format!("{profrec} stat -o counts.txt --")), without);
+    // The last of several runs begins as the first.
+    assert_eq!(under(&format!("{profrec} stat --repeat 2 -o counts.txt --")), without.repeat(2));
 }
