@@ -88,6 +88,30 @@ fn a_signal_to_profrec_reaches_the_command_which_decides() {
     }
 }
 
+/// Whether a thread of the process waits in openat.
+fn waits_to_open(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|thread| thread.unwrap().path());
+    let calls = threads.filter_map(|thread| std::fs::read_to_string(thread.join("syscall")).ok());
+    calls.into_iter().any(|call| call.starts_with("257 "))
+}
+
+#[test]
+fn signals_and_the_end_do_not_wait_for_a_store_that_is_read_meanwhile() {
+    let place = Place::new();
+    // A pipe holds up who opens it, as a large store does who decodes it. At the end it goes, before another look finds it.
+    let store = "$PROFILE_RECORDER_STORE/1-1.store";
+    let script = format!(
+        "mkfifo {store}; trap 'exec 3<>{store}; rm {store}' EXIT; trap 'echo got; exit 7' USR1; echo ready; {WAIT}"
+    );
+    let (child, stdout) = start(&place, &script);
+    wait_until("the pipe is opened", || waits_to_open(child.id()));
+    send(&child, rustix::process::Signal::USR1);
+    let ran = end(child, stdout);
+    ran.assert_code(7);
+    assert_eq!(ran.stdout, "got\n");
+    place.assert_no_store_left();
+}
+
 #[test]
 fn a_command_that_dies_of_the_signal_takes_profrec_with_it_after_the_profile_is_written() {
     let place = Place::new();
