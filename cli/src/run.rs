@@ -108,7 +108,7 @@ impl<'a> Running<'a> {
     /// What its processes recorded. Those that still run record no more, nor do those that they start.
     pub(crate) fn take_stores(&mut self) -> Stores {
         self.progress = None;
-        let Some(directory) = self.taking.take().and_then(Taking::finish) else { return Stores::default() };
+        let Some(mut directory) = self.taking.take().and_then(Taking::finish) else { return Stores::default() };
         directory.stop();
         directory.read()
     }
