@@ -4,7 +4,7 @@ mod directory;
 
 use crate::error::{Error, warn};
 use crate::pending::reason;
-use directory::OwnDirectory;
+use directory::{OwnDirectory, abandoned_in};
 use layout::{CHUNK, DIRECTORY_OFFSET, HeaderFields, MAGIC, Record, STOPPED_OFFSET, ThreadFields, View};
 use profile::store::{Decoded, StoreError, count_starts, counters, decode};
 use rustix::process::{Pid, test_kill_process};
@@ -81,7 +81,9 @@ impl StoreDirectory {
     /// Makes one where there is most likely room, in memory rather than on a disk.
     pub(crate) fn create() -> Result<Self, Error> {
         let mut error = None;
-        for parent in by_room(candidates(|name| std::env::var_os(name).map(PathBuf::from)), room) {
+        let parents = candidates(|name| std::env::var_os(name).map(PathBuf::from));
+        parents.iter().for_each(|parent| remove_abandoned(parent));
+        for parent in by_room(parents, room) {
             match OwnDirectory::create_in(&parent) {
                 Ok(directory) => {
                     return Ok(Self {
@@ -238,6 +240,13 @@ fn read_used(path: &Path) -> io::Result<Vec<u8>> {
 fn tell(path: &Path) -> io::Result<()> {
     // A store that its process is still making has no header to speak of, and is read as empty.
     File::options().write(true).open(path)?.write_all_at(&1_u32.to_le_bytes(), STOPPED_OFFSET as u64)
+}
+
+/// Removes what others left that were killed. Their processes may run on, and record for nobody.
+fn remove_abandoned(parent: &Path) {
+    for directory in abandoned_in(parent) {
+        files(directory.path()).iter().for_each(|store| drop(tell(store)));
+    }
 }
 
 fn candidates(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {

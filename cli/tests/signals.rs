@@ -167,3 +167,26 @@ fn the_command_ignores_and_blocks_what_it_would_without_profrec() {
     // The last of several runs begins as the first.
     assert_eq!(under(&format!("{profrec} stat --repeat 2 -o counts.txt --")), without.repeat(2));
 }
+
+#[test]
+fn what_a_killed_profrec_leaves_is_removed_by_the_next_and_what_a_living_one_has_is_not() {
+    use rustix::process::Signal;
+    let place = Place::new();
+    let script = format!("trap 'exit 7' USR1; echo ready; {WAIT}");
+    let directories = || std::fs::read_dir(place.stores()).unwrap().count();
+    let (alive, stdout) = start(&place, &script);
+    let (mut killed, rest) = start(&place, "echo ready; exec sleep 60");
+    let command = only_child(killed.id());
+    send(&killed, Signal::KILL);
+    killed.wait().unwrap();
+    assert_eq!(directories(), 2);
+    place.run(&["stat", "--", "true"]).assert_code(0);
+    assert_eq!(directories(), 1);
+    send(&alive, Signal::USR1);
+    end(alive, stdout).assert_code(7);
+    assert_eq!(place.new_files(), ["a.folded"]);
+    place.assert_no_store_left();
+    let command = rustix::process::Pid::from_raw(command.cast_signed()).unwrap();
+    rustix::process::kill_process(command, Signal::TERM).unwrap();
+    drop(rest);
+}
