@@ -22,6 +22,7 @@ mod stat;
 mod status;
 mod store;
 mod summary;
+mod taking;
 mod target;
 mod top;
 mod view;

@@ -6,6 +6,7 @@ use crate::pending::reason;
 use crate::signals::Relay;
 use crate::status::Status;
 use crate::store::{StoreDirectory, Stores};
+use crate::taking::Taking;
 use crate::{preload, target};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -63,8 +64,8 @@ pub(crate) struct Running<'a> {
     began: Instant,
     relay: Relay,
     progress: Option<Status>,
-    /// Where its processes record, until that was read.
-    directory: Option<StoreDirectory>,
+    /// Of what its processes record, until that was read.
+    taking: Option<Taking>,
 }
 
 impl<'a> Running<'a> {
@@ -76,7 +77,7 @@ impl<'a> Running<'a> {
         process.args(&command.arguments).envs(environment(&library, directory.path(), settings));
         let relay = Relay::start().map_err(|e| Error::failure(format!("cannot receive signals: {}", reason(&e))))?;
         let began = Instant::now();
-        let child = process.spawn().map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
+        let child = relay.spawn(&mut process).map_err(|e| target::cannot_run(&command.program, &reason(&e)))?;
         if !settings.follow {
             directory.keep_only(child.id());
         }
@@ -84,7 +85,7 @@ impl<'a> Running<'a> {
             let taken = directory.taken();
             Status::start(directory.path(), taken)
         });
-        Ok(Self { command, child, began, relay, progress, directory: Some(directory) })
+        Ok(Self { command, child, began, relay, progress, taking: Some(Taking::start(directory)) })
     }
 
     /// Waits until it has ended.
@@ -96,28 +97,18 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Waits until it has ended, or until it has run for so long: `None`. Meanwhile, what processes that ended have left is taken up.
+    /// Waits until it has ended, or until it has run for so long: `None`.
     pub(crate) fn wait_at_most(&mut self, duration: Option<Duration>) -> Result<Option<ExitStatus>, Error> {
-        loop {
-            let left = duration.map(|duration| duration.saturating_sub(self.began.elapsed()));
-            let look = self.directory.as_ref().map(StoreDirectory::until_next_look);
-            let ended = self
-                .relay
-                .wait(&mut self.child, left.into_iter().chain(look).min())
-                .map_err(|e| Error::failure(format!("cannot wait for '{}': {}", self.command.name(), reason(&e))))?;
-            if ended.is_some() || duration.is_some_and(|duration| self.began.elapsed() >= duration) {
-                return Ok(ended);
-            }
-            if let Some(directory) = &mut self.directory {
-                directory.take_ended();
-            }
-        }
+        let left = duration.map(|duration| duration.saturating_sub(self.began.elapsed()));
+        self.relay
+            .wait(&mut self.child, left)
+            .map_err(|e| Error::failure(format!("cannot wait for '{}': {}", self.command.name(), reason(&e))))
     }
 
     /// What its processes recorded. Those that still run record no more, nor do those that they start.
     pub(crate) fn take_stores(&mut self) -> Stores {
         self.progress = None;
-        let Some(directory) = self.directory.take() else { return Stores::default() };
+        let Some(mut directory) = self.taking.take().and_then(Taking::finish) else { return Stores::default() };
         directory.stop();
         directory.read()
     }

@@ -1,19 +1,21 @@
 //! The directory in which every recorded process leaves its store, and what is read out of it.
 
+mod directory;
+
 use crate::error::{Error, warn};
 use crate::pending::reason;
+use directory::{OwnDirectory, abandoned_in};
 use layout::{CHUNK, DIRECTORY_OFFSET, HeaderFields, MAGIC, Record, STOPPED_OFFSET, ThreadFields, View};
 use profile::store::{Decoded, StoreError, count_starts, counters, decode};
 use rustix::process::{Pid, test_kill_process};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// A directory in memory with less room than this gives way to the next.
 const ROOM_BYTES: u64 = 512 << 20;
@@ -29,11 +31,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// sure where it is in this process's PID namespace, and no process has its number any more. All others are read at the end.
 #[derive(Debug)]
 pub(crate) struct StoreDirectory {
-    directory: TempDir,
+    directory: OwnDirectory,
     /// This process's PID namespace.
     namespace: Option<u64>,
     /// Processes of stores that were seen; `None` for those whose end is not told.
     seen: HashMap<PathBuf, Option<Pid>>,
+    /// Stores whose processes were told to record no more.
+    told: HashSet<PathBuf>,
     read: Vec<(Order, Content)>,
     /// Where somebody shows it.
     taken: Option<Arc<Mutex<Taken>>>,
@@ -77,13 +81,16 @@ impl StoreDirectory {
     /// Makes one where there is most likely room, in memory rather than on a disk.
     pub(crate) fn create() -> Result<Self, Error> {
         let mut error = None;
-        for parent in by_room(candidates(|name| std::env::var_os(name).map(PathBuf::from)), room) {
-            match create_in(&parent) {
+        let parents = candidates(|name| std::env::var_os(name).map(PathBuf::from));
+        parents.iter().for_each(|parent| remove_abandoned(parent));
+        for parent in by_room(parents, room) {
+            match OwnDirectory::create_in(&parent) {
                 Ok(directory) => {
                     return Ok(Self {
                         directory,
                         namespace: own_namespace(),
                         seen: HashMap::new(),
+                        told: HashSet::new(),
                         read: Vec::new(),
                         taken: None,
                         only: None,
@@ -168,14 +175,23 @@ impl StoreDirectory {
         }
     }
 
-    /// Tells every process that runs to record no more.
-    pub(crate) fn stop(&self) {
+    /// Tells every process that runs to record no more, and lets none begin.
+    pub(crate) fn stop(&mut self) {
+        // Who starts now finds no directory, and goes on without a store.
+        if let Err(e) = self.directory.rename() {
+            warn(format!("processes that start now are recorded on: {}", reason(&e)));
+        }
+        self.tell();
+        // Who had found it before may have made its store meanwhile.
+        self.tell();
+    }
+
+    /// Tells those that were not told yet.
+    fn tell(&mut self) {
         for path in files(self.path()) {
-            let told = File::options().write(true).open(&path).and_then(|store| {
-                // A store that its process is still making has no header to speak of, and is read as empty.
-                store.write_all_at(&1_u32.to_le_bytes(), STOPPED_OFFSET as u64)
-            });
-            if let Err(e) = told {
+            if self.told.insert(path.clone())
+                && let Err(e) = tell(&path)
+            {
                 warn(format!("one process goes on recording: {}", reason(&e)));
             }
         }
@@ -183,8 +199,15 @@ impl StoreDirectory {
 
     /// Reads what is there, and removes it; what is returned is all, in order.
     pub(crate) fn read(mut self) -> Stores {
-        for path in files(self.path()) {
-            self.take(&path);
+        let mut seen = HashSet::new();
+        // Until nothing is new: what comes late is not left behind.
+        loop {
+            self.tell();
+            let new: Vec<PathBuf> = files(self.path()).into_iter().filter(|path| seen.insert(path.clone())).collect();
+            if new.is_empty() {
+                break;
+            }
+            new.iter().for_each(|path| self.take(path));
         }
         self.read.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut stores = Stores::default();
@@ -213,9 +236,17 @@ fn read_used(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn create_in(parent: &Path) -> io::Result<TempDir> {
-    let permissions = Permissions::from_mode(0o700);
-    tempfile::Builder::new().prefix("profile-recorder-").permissions(permissions).tempdir_in(parent)
+/// Tells the process that writes a store to record no more.
+fn tell(path: &Path) -> io::Result<()> {
+    // A store that its process is still making has no header to speak of, and is read as empty.
+    File::options().write(true).open(path)?.write_all_at(&1_u32.to_le_bytes(), STOPPED_OFFSET as u64)
+}
+
+/// Removes what others left that were killed. Their processes may run on, and record for nobody.
+fn remove_abandoned(parent: &Path) {
+    for directory in abandoned_in(parent) {
+        files(directory.path()).iter().for_each(|store| drop(tell(store)));
+    }
 }
 
 fn candidates(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
@@ -279,6 +310,7 @@ impl Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_directory_is_private_and_goes_with_its_owner() {

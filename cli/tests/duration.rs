@@ -163,3 +163,36 @@ fn signals_reach_the_command_before_and_after() {
     assert_eq!(Ran::of(child.wait_with_output().unwrap()).signal, Some(Signal::TERM.as_raw()));
     place.assert_no_store_left();
 }
+
+#[test]
+fn a_process_that_starts_while_the_stores_are_read_is_not_recorded() {
+    let place = Place::new();
+    // Who reads this store waits until the pipe is closed.
+    let script =
+        "mkfifo $PROFILE_RECORDER_STORE/1-1.store; env | grep -E '^(LD_PRELOAD|PROFILE_RECORDER_)'; echo; read line";
+    let options = ["record", "--mode", "allocs", "-o", "a.folded", "--", "sh", "-c", script];
+    let (mut child, stdout) = start(&mut place.command(&options));
+    let lines = stdout.lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+    let variables: Vec<(String, String)> = lines
+        .map(|line| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap())
+        .collect();
+    let directory =
+        variables.iter().find(|(name, _)| name == "PROFILE_RECORDER_STORE").map(|(_, value)| value).unwrap();
+    let pipe = fs::File::options().read(true).write(true).open(Path::new(directory).join("1-1.store")).unwrap();
+    say_go(&mut child);
+    wait_until(|| !Path::new(directory).exists());
+
+    let stores =
+        || fs::read_dir(fs::read_dir(place.stores()).unwrap().next().unwrap().unwrap().path()).unwrap().count();
+    let before = stores();
+    let late =
+        Ran::of(Command::new("sh").args(["-c", "cat /dev/null; echo ran"]).envs(variables.clone()).output().unwrap());
+    late.assert_code(0);
+    assert_eq!((late.stdout.as_str(), late.stderr.as_str()), ("ran\n", ""));
+    assert_eq!(stores(), before);
+    assert!(!Path::new(directory).exists());
+
+    drop(pipe);
+    Ran::of(child.wait_with_output().unwrap()).assert_code(0);
+    place.assert_no_store_left();
+}

@@ -73,6 +73,7 @@ fn a_signal_to_profrec_reaches_the_command_which_decides() {
         ("QUIT", Signal::QUIT),
         ("USR1", Signal::USR1),
         ("USR2", Signal::USR2),
+        ("ALRM", Signal::ALARM),
         ("WINCH", Signal::WINCH),
     ] {
         let place = Place::new();
@@ -85,6 +86,30 @@ fn a_signal_to_profrec_reaches_the_command_which_decides() {
         assert_eq!(place.new_files(), ["a.folded"]);
         place.assert_no_store_left();
     }
+}
+
+/// Whether a thread of the process waits in openat.
+fn waits_to_open(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|thread| thread.unwrap().path());
+    let calls = threads.filter_map(|thread| std::fs::read_to_string(thread.join("syscall")).ok());
+    calls.into_iter().any(|call| call.starts_with("257 "))
+}
+
+#[test]
+fn signals_and_the_end_do_not_wait_for_a_store_that_is_read_meanwhile() {
+    let place = Place::new();
+    // A pipe holds up who opens it, as a large store does who decodes it. At the end it goes, before another look finds it.
+    let store = "$PROFILE_RECORDER_STORE/1-1.store";
+    let script = format!(
+        "mkfifo {store}; trap 'exec 3<>{store}; rm {store}' EXIT; trap 'echo got; exit 7' USR1; echo ready; {WAIT}"
+    );
+    let (child, stdout) = start(&place, &script);
+    wait_until("the pipe is opened", || waits_to_open(child.id()));
+    send(&child, rustix::process::Signal::USR1);
+    let ran = end(child, stdout);
+    ran.assert_code(7);
+    assert_eq!(ran.stdout, "got\n");
+    place.assert_no_store_left();
 }
 
 #[test]
@@ -127,7 +152,8 @@ fn the_command_ignores_and_blocks_what_it_would_without_profrec() {
     let masks = "grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status";
     let profrec = env!("CARGO_BIN_EXE_profrec");
     let under = |prefix: &str| {
-        let script = format!("trap '' HUP USR1 TSTP; {prefix} {masks}");
+        let blocked = "INT,TERM,USR2,ALRM,CHLD,URG,RTMIN+3";
+        let script = format!("trap '' HUP USR1 TSTP ALRM; env --block-signal={blocked} {prefix} {masks}");
         let mut command = place.command(&[]);
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", &script]).envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
@@ -135,5 +161,32 @@ fn the_command_ignores_and_blocks_what_it_would_without_profrec() {
         let _ = &mut command;
         Ran::of(shell.output().unwrap()).stdout
     };
-    assert_eq!(under(&format!("{profrec} stat -o counts.txt --")), under(""));
+    let without = under("");
+    assert!(without.contains("SigBlk"), "{without}");
+    assert_eq!(under(&format!("{profrec} stat -o counts.txt --")), without);
+    // The last of several runs begins as the first.
+    assert_eq!(under(&format!("{profrec} stat --repeat 2 -o counts.txt --")), without.repeat(2));
+}
+
+#[test]
+fn what_a_killed_profrec_leaves_is_removed_by_the_next_and_what_a_living_one_has_is_not() {
+    use rustix::process::Signal;
+    let place = Place::new();
+    let script = format!("trap 'exit 7' USR1; echo ready; {WAIT}");
+    let directories = || std::fs::read_dir(place.stores()).unwrap().count();
+    let (alive, stdout) = start(&place, &script);
+    let (mut killed, rest) = start(&place, "echo ready; exec sleep 60");
+    let command = only_child(killed.id());
+    send(&killed, Signal::KILL);
+    killed.wait().unwrap();
+    assert_eq!(directories(), 2);
+    place.run(&["stat", "--", "true"]).assert_code(0);
+    assert_eq!(directories(), 1);
+    send(&alive, Signal::USR1);
+    end(alive, stdout).assert_code(7);
+    assert_eq!(place.new_files(), ["a.folded"]);
+    place.assert_no_store_left();
+    let command = rustix::process::Pid::from_raw(command.cast_signed()).unwrap();
+    rustix::process::kill_process(command, Signal::TERM).unwrap();
+    drop(rest);
 }

@@ -39,8 +39,8 @@ const END_WAITS: Duration = Duration::from_secs(30);
 /// What the agent is for.
 #[derive(Debug)]
 enum Duty {
-    /// Server, profile or both: what the process was started with.
-    Serve(Variables),
+    /// Server, profile or both: what the process was started with, and where.
+    Serve { variables: Variables, directory: Option<PathBuf> },
     /// Into the store of `profrec`, once in a period.
     Look { period: Duration, wall: Option<Wall>, follow: bool },
 }
@@ -83,8 +83,16 @@ pub(crate) fn plan(variables: Variables) -> Option<Plan> {
         period_ns: 0,
     };
     let follow = serves_children(&variables);
-    DUTY.set(Duty::Serve(variables)).ok()?;
+    let directory = working_directory();
+    DUTY.set(Duty::Serve { variables, directory }).ok()?;
     Some(Plan { purpose, directory: Directory::NONE, follow, own_library: true })
+}
+
+/// Where the process is now: before it can go elsewhere, as daemons do.
+fn working_directory() -> Option<PathBuf> {
+    let mut path = vec![0; 4096];
+    let path = syscall::read_link(b"/proc/self/cwd\0", &mut path).ok()?;
+    Some(PathBuf::from(OsString::from_vec(path.to_vec())))
 }
 
 /// `profrec record` asks for time. Without elapsed time there is an agent only for threads that can have no timer.
@@ -107,7 +115,7 @@ fn serves_children(variables: &Variables) -> bool {
 
 /// Whether a server or a profile was asked for.
 pub(crate) fn serves() -> bool {
-    matches!(DUTY.get(), Some(Duty::Serve(_)))
+    matches!(DUTY.get(), Some(Duty::Serve { .. }))
 }
 
 /// Whether there is an agent, or will be.
@@ -146,7 +154,7 @@ pub(crate) fn forget_parents() {
 pub(crate) fn in_child() {
     let Some(duty) = DUTY.get() else { return };
     match duty {
-        Duty::Serve(variables) if serves_children(variables) => start_agent(CHILD_WAITS),
+        Duty::Serve { variables, .. } if serves_children(variables) => start_agent(CHILD_WAITS),
         // Without a store nobody wants to know any more.
         Duty::Look { follow: true, .. } if region::header().is_some() => begin(),
         _ => {}
@@ -217,7 +225,7 @@ fn agent(wait: Duration) {
     }
     descriptors::make_private();
     match DUTY.get() {
-        Some(Duty::Serve(variables)) => attend(variables),
+        Some(Duty::Serve { variables, directory }) => attend(variables, directory.as_ref()),
         Some(Duty::Look { period, wall: Some(wall), .. }) => watch(*period, *wall),
         Some(Duty::Look { period, wall: None, .. }) => engine::ask_for_cpu(*period, &STOP),
         None => {}
@@ -237,13 +245,14 @@ fn watch(period: Duration, wall: Wall) {
 }
 
 /// Serves, and records what is to be written, until the process ends. One that ended before its agent had its turn has a profile all the same: its allocations were recorded from the first on.
-fn attend(variables: &Variables) {
+fn attend(variables: &Variables, directory: Option<&PathBuf>) {
     let (config, mistakes) = Config::parse(&Surroundings {
         variable: &|name| Some(OsString::from_vec(variables.get(name)?.to_vec())),
         file: &|path| std::fs::read_to_string(path),
         pid: std::process::id(),
         exe: &pattern::exe_name,
         uuid: &pattern::random_uuid,
+        directory: &|| directory.cloned(),
     });
     log::set_level(config.log);
     registry::set_runtime_dir(variables.text("XDG_RUNTIME_DIR").map(PathBuf::from));

@@ -67,7 +67,7 @@ pub(crate) struct Config {
     /// What its requests must carry.
     pub(crate) token: Option<Token>,
     pub(crate) alloc_interval: AllocInterval,
-    /// File to write when the process exits, placeholders replaced.
+    /// File to write when the process exits, placeholders replaced. Absolute: the host may go to another directory.
     pub(crate) output: Option<PathBuf>,
     /// What that file holds.
     pub(crate) mode: Mode,
@@ -98,6 +98,8 @@ pub(crate) struct Surroundings<'a> {
     /// Base name of the executable.
     pub(crate) exe: &'a dyn Fn() -> String,
     pub(crate) uuid: &'a dyn Fn() -> String,
+    /// Where relative paths begin; `None` if that is not known.
+    pub(crate) directory: &'a dyn Fn() -> Option<PathBuf>,
 }
 
 impl Config {
@@ -109,6 +111,7 @@ impl Config {
             pid: std::process::id(),
             exe: &pattern::exe_name,
             uuid: &pattern::random_uuid,
+            directory: &|| std::env::current_dir().ok(),
         })
     }
 
@@ -210,7 +213,8 @@ impl Reader<'_> {
                 &[("PID", &|| surroundings.pid.to_string()), ("EXE", &|| (surroundings.exe)())],
             )?);
             profile::Format::from_path(&path).map_err(|error| error.to_string())?;
-            Ok(path)
+            // Joined to a directory, an absolute path stays what it is.
+            Ok((surroundings.directory)().unwrap_or_default().join(path))
         })
     }
 }

@@ -16,6 +16,7 @@ fn parse(variables: Variables<'_>) -> (Config, Vec<String>) {
         pid: 42,
         exe: &|| "service".to_owned(),
         uuid: &|| "UU-ID".to_owned(),
+        directory: &|| Some(PathBuf::from("/begun/here")),
     });
     (config, mistakes.iter().map(Mistake::to_string).collect())
 }
@@ -118,4 +119,16 @@ fn all_mistakes_are_told_at_once_and_the_rest_is_kept() {
 fn a_secret_is_never_repeated() {
     let (_, mistakes) = parse(&[(variable::TOKEN, "my secret")]);
     assert!(!mistakes[0].contains("secret"), "{}", mistakes[0]);
+}
+
+#[test]
+fn the_output_lies_where_the_process_was_when_the_variable_was_read() {
+    for (value, expected) in [
+        ("{EXE}-{PID}.svg", "/begun/here/service-42.svg"),
+        ("../x.svg", "/begun/here/../x.svg"),
+        ("/tmp/x.svg", "/tmp/x.svg"),
+    ] {
+        let (config, mistakes) = parse(&[(variable::OUTPUT, value)]);
+        assert_eq!((config.output.as_deref(), mistakes.as_slice()), (Some(Path::new(expected)), &[][..]), "{value}");
+    }
 }

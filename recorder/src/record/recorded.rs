@@ -9,6 +9,7 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use symbolize::{Detail, Known};
 
 /// Names that were found for earlier profiles.
@@ -117,20 +118,66 @@ pub(crate) fn title(mode: Mode) -> String {
     format!("{} {} {mode}", exe_name(), std::process::id())
 }
 
-/// The file under a name of its own, until it is whole.
+/// The file under a name of its own, until it is whole. No two of a process have the same.
 fn part_of(path: &Path) -> PathBuf {
+    static PARTS: AtomicU32 = AtomicU32::new(0);
+    part(path, PARTS.fetch_add(1, Ordering::Relaxed))
+}
+
+fn part(path: &Path, number: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".part-{}", std::process::id()));
+    name.push(format!(".part-{}-{number}", std::process::id()));
     PathBuf::from(name)
 }
 
 /// Never through a symbolic link, never into a file of somebody else.
-fn create(path: &Path) -> io::Result<std::fs::File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
+fn create(part: &Path) -> io::Result<std::fs::File> {
+    // A process of the same number left it that was killed while it wrote: in a container all have the same.
+    let _ = std::fs::remove_file(part);
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(part)
 }
 
 /// Whether a file of that name could be written now: said before there is something to lose.
 pub(crate) fn try_to_create(path: &Path) -> io::Result<()> {
     let part = part_of(path);
     create(&part).and_then(|_| std::fs::remove_file(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn profile() -> Profile {
+        let profile = profile::Profile::new(vec![SampleType::new("cpu", "nanoseconds")]);
+        Profile { profile, symbols: Symbols::new(), title: String::new() }
+    }
+
+    #[test]
+    fn what_a_killed_process_of_the_same_number_left_does_not_stand_in_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("app.folded"), directory.path().join("other"));
+        fs::write(&other, "other").unwrap();
+        let left = 1000;
+        fs::write(part(&path, 0), "half").unwrap();
+        (1..left).for_each(|number| symlink(&other, part(&path, number)).unwrap());
+        for _ in 0..3 {
+            try_to_create(&path).unwrap();
+            profile().write_to(&path).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&other).unwrap(), "other", "nothing is written through a link");
+        assert!(path.symlink_metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn two_threads_that_write_the_same_file_leave_a_whole_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("app.json");
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(|| (0..50).for_each(|_| profile().write_to(&path).unwrap()))));
+        });
+        let _: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
 }
