@@ -75,10 +75,14 @@ pub(crate) fn set_foreign_descriptors() {
 /// The host's stderr: as it is, or where the kernel does not hand it over, its file opened again.
 fn host_stderr() -> Option<File> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-    let shared = pidfd_open(getpid(), PidfdFlags::empty())
-        .and_then(|process| pidfd_getfd(process, 2, PidfdGetfdFlags::empty()))
-        .map(File::from);
-    shared.or_else(|_| OpenOptions::new().append(true).open("/proc/self/fd/2")).ok()
+    // What a service may not do, since only debuggers do it, ends it.
+    let may_ask = !capture::syscall::is_filtered();
+    let shared = may_ask.then(|| {
+        pidfd_open(getpid(), PidfdFlags::empty())
+            .and_then(|process| pidfd_getfd(process, 2, PidfdGetfdFlags::empty()))
+            .map(File::from)
+    });
+    shared.and_then(Result::ok).or_else(|| OpenOptions::new().append(true).open("/proc/self/fd/2").ok())
 }
 
 macro_rules! log {

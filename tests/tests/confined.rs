@@ -1,6 +1,8 @@
 //! Programs that confine themselves to a few system calls (seccomp): the recorder makes no call that would be their end.
 
+use profile_recorder_tests::resident::Resident;
 use profile_recorder_tests::{folded, programs, scratch, text};
+use std::process::Command;
 
 /// Runs the victim; the profile of its allocations must have all of them, and at most so many of them without their stack.
 fn assert_survived(how: &str, most_lost: u64) {
@@ -53,4 +55,17 @@ fn a_program_in_strict_mode_lives() {
 #[test]
 fn a_filter_that_the_kernel_does_not_take_changes_nothing() {
     assert_survived("refused", 0);
+}
+
+/// A line of the log goes to the host's stderr, which a thread with a table of descriptors of its own has to ask for.
+#[test]
+fn a_service_that_may_not_do_what_debuggers_do_is_told_its_mistake_and_served() {
+    let directory = scratch();
+    let (service, log) = (programs::compile_c("service", directory.path()), directory.path().join("log"));
+    let mut command = Command::new(service);
+    command.args(["sh", "-c", "read line"]).env("PROFILE_RECORDER_ALLOC_INTERVAL", "often");
+    let running = Resident::start(command.stderr(std::fs::File::create(&log).unwrap()));
+    assert!(!running.get("/health").is_empty());
+    let told = std::fs::read_to_string(log).unwrap();
+    assert!(told.contains("PROFILE_RECORDER_ALLOC_INTERVAL"), "{told}");
 }

@@ -16,6 +16,7 @@ const NO_SUCH_OPERATION: usize = 0x7fff;
 const SET_MASK: usize = 2;
 const POPULATE_WRITE: usize = 23;
 const PR_GET_NAME: usize = 16;
+const PR_GET_SECCOMP: usize = 21;
 const ARCH_GET_FS: usize = 0x1003;
 const AT_SYMLINK_NOFOLLOW: usize = 0x100;
 
@@ -319,6 +320,12 @@ pub fn thread_name() -> [u8; 16] {
     // SAFETY: the kernel writes at most 16 bytes.
     unsafe { syscall(number::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     name
+}
+
+/// Whether the calling thread is under a filter of system calls, by its own doing or, as a service or in a container, by that of whoever started it.
+pub fn is_filtered() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { syscall(number::PRCTL, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) != 0 }
 }
 
 /// The name of any thread of this process, zero-padded; `None` if it is gone, or the kernel does not tell.
