@@ -64,7 +64,7 @@ pub(super) fn install() -> bool {
     if is_handled(&theirs) {
         take_spare();
     }
-    if !take(libc::SIGPROF, restarts(&theirs)) {
+    if !take(libc::SIGPROF, mirrored(libc::SIGPROF, &theirs)) {
         return false;
     }
     INSTALLED.store(true, Ordering::Release);
@@ -91,16 +91,22 @@ fn take_spare() -> bool {
         return false;
     }
     let is_free = |signal: &i32| ask(*signal).is_some_and(|theirs| theirs.sa_sigaction == libc::SIG_DFL);
-    let taken = SPARE.rev().find(is_free).filter(|signal| take(*signal, true));
+    let taken = SPARE.rev().find(is_free).filter(|signal| take(*signal, libc::SA_RESTART | libc::SA_ONSTACK));
     if let Some(signal) = taken {
         TAKEN.store(signal, Ordering::Release);
     }
     taken.is_some()
 }
 
-/// Whether calls shall go on by themselves after a SIGPROF: those that the application's own is to break off do not, where ours come by another signal.
-fn restarts(theirs: &libc::sigaction) -> bool {
-    signal() == libc::SIGPROF || !is_handled(theirs) || theirs.sa_flags & libc::SA_RESTART != 0
+/// Flags of our action for a signal that follow from the application's own.
+///
+/// Its handler runs where ours does: on the thread's signal stack only if it asked for that, since such a stack may be too small for it. Ours takes little of any stack. Calls go on by themselves
+/// after a signal, but for those that the application's own SIGPROF is to break off, where ours come by another signal.
+fn mirrored(signal: i32, theirs: &libc::sigaction) -> i32 {
+    let is_asked = |flag| !is_handled(theirs) || theirs.sa_flags & flag != 0;
+    let restarts = signal == self::signal() || is_asked(libc::SA_RESTART);
+    let of = |flag, is_set| if is_set { flag } else { 0 };
+    of(libc::SA_RESTART, restarts) | of(libc::SA_ONSTACK, is_asked(libc::SA_ONSTACK))
 }
 
 /// The action that the kernel has for a signal.
@@ -112,13 +118,13 @@ fn ask(signal: i32) -> Option<libc::sigaction> {
     }
 }
 
-/// Has the kernel call our handler for a signal, and go on with the call that it breaks off if that `restarts`.
-fn take(signal: i32, restarts: bool) -> bool {
+/// Has the kernel call our handler for a signal, with these flags.
+fn take(signal: i32, flags: i32) -> bool {
     // SAFETY: zeroed is a valid `sigaction`, which lives through the call; the handler has the type that SA_SIGINFO asks for.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler::tick as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | if restarts { libc::SA_RESTART } else { 0 };
+        action.sa_flags = libc::SA_SIGINFO | flags;
         libc::sigfillset(&mut action.sa_mask);
         for signal in SYNCHRONOUS {
             libc::sigdelset(&mut action.sa_mask, signal);
@@ -221,14 +227,11 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
     let before = foreign.get();
     if let Some(wanted) = &wanted {
         let _change = Change::begin();
-        if signal == libc::SIGPROF {
-            if is_handled(wanted) && take_spare() {
-                timers::renew();
-            }
-            if restarts(wanted) != restarts(&before) {
-                take(libc::SIGPROF, restarts(wanted));
-            }
+        if signal == libc::SIGPROF && is_handled(wanted) && take_spare() {
+            timers::renew();
         }
+        // Whatever the kernel has: an action for one signal alone has become the default since, or was set past us.
+        take(signal, mirrored(signal, wanted));
         foreign.set(wanted);
     }
     if !old.is_null() {
@@ -372,7 +375,7 @@ mod tests {
             unsafe {
                 let mut action: libc::sigaction = core::mem::zeroed();
                 OF_SIGPROF.set(&action);
-                let ours = take(libc::SIGPROF, true) && take(*SPARE.end() - 3, true);
+                let ours = take(libc::SIGPROF, 0) && take(*SPARE.end() - 3, 0);
                 INSTALLED.store(false, Ordering::Release);
                 TAKEN.store(0, Ordering::Release);
                 // The fork is here.
