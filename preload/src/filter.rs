@@ -3,7 +3,7 @@
 //! # Safety
 //! Both do what the C library's functions of their names do: a system call, and errno.
 
-use crate::execute;
+use crate::{execute, signal};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use profile_recorder::preload;
@@ -58,14 +58,18 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         "je {execute}",
         "cmp rdi, {execveat}",
         "je {execute}",
+        "cmp rdi, {rt_sigaction}",
+        "je {act}",
         "jmp {kernel}",
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         prctl = const libc::SYS_prctl,
         execve = const libc::SYS_execve,
         execveat = const libc::SYS_execveat,
+        rt_sigaction = const libc::SYS_rt_sigaction,
         confine = sym confine,
         execute = sym execute::by_number,
+        act = sym signal::by_number,
         kernel = sym kernel,
     )
 }

@@ -236,7 +236,7 @@ pub fn label_leave(before: u64) {
     outside::leave_here(before);
 }
 
-/// `sigaction`, as the application means it; `behind` is what is behind the exported one.
+/// `sigaction`, as the application means it; `behind` is what is behind the exported one. `by_number` it is the system call that the application makes.
 ///
 /// # Safety
 /// As the C function.
@@ -246,11 +246,12 @@ pub unsafe fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
     behind: &Sigactions,
+    by_number: bool,
 ) -> i32 {
     // A constructor that runs before ours may call this.
     action::set_sigactions(behind);
     // SAFETY: as the caller promises.
-    unsafe { action::foreign_sigaction(signal, new, old) }
+    unsafe { action::foreign_sigaction(signal, new, old, by_number) }
 }
 
 /// Whether there is an agent that may send ticks at any time.
@@ -270,6 +271,11 @@ pub fn own_signals() -> u64 {
 /// Whether the application's action for a signal goes through [`sigaction`].
 pub fn is_own_signal(signal: i32) -> bool {
     action::is_ours(signal)
+}
+
+/// Whether the kernel calls our handler for a signal.
+pub fn is_taken(signal: i32) -> bool {
+    action::is_taken(signal)
 }
 
 /// Before the host confines itself by a filter of system calls at this address (`struct sock_fprog`), or by the strict mode: what will be needed is made ready, and

@@ -22,3 +22,14 @@ fn a_handler_runs_on_the_stack_that_it_asked_for() {
     let directory = scratch();
     assert_unchanged(&programs::compile_c("small_signal_stacks", directory.path()), &[], "done\n");
 }
+
+/// `signal` is `__sysv_signal` for programs that ask for plain C or POSIX, and the C library's functions call each other past whoever stands in front of `sigaction`.
+#[test]
+fn an_action_is_what_the_program_said_by_whatever_function() {
+    let directory = scratch();
+    let program = programs::compile_c("actions", directory.path());
+    let plain = output(&mut Command::new(&program));
+    let said = text(&plain.stdout);
+    assert!(said.ends_with("done\n"), "{said}");
+    assert_unchanged(&program, &[], &said);
+}

@@ -12,7 +12,7 @@
 
 use super::resume::{self, Call};
 use super::stacks::{self, Work};
-use super::{account, action, asking, effort, spent};
+use super::{account, action, asking, effort, passed, spent};
 use capture::modules::All;
 use capture::rules::InHandler;
 use capture::stack::Bounds;
@@ -107,9 +107,14 @@ pub(super) unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, co
     if is_ours(code, value, sender) {
         // SAFETY: in the handler.
         unsafe { stacks::done(&Tick { timer: slot_of_timer(code, value), context }) };
-    } else if let Some(theirs) = action::of_application(signal) {
+    } else if let Some(theirs) = action::of_application(signal)
         // SAFETY: as the kernel called us.
-        return unsafe { chain(&theirs, signal, info, context) };
+        && unsafe { passed::mark(info) }
+    {
+        // SAFETY: as the kernel called us.
+        unsafe { chain(&theirs, signal, info, context) };
+        // SAFETY: as the kernel called us.
+        return unsafe { passed::unmark(info) };
     }
     // Its default would end the process: the recorder took the signal, so a stray one is ignored.
     // SAFETY: the kernel passes the interrupted context.
