@@ -24,8 +24,7 @@ use layout::{Frame, Lost, Pseudo, RecordId, Root, State};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
-/// Upper half of the value in our signals; the lower half is a slot of `BASELINES`, with [`BY_SAMPLER`] in those that no timer sent.
-const MAGIC: usize = 0x7072_6f66;
+/// Bit of those values ([`value`]) that no timer sent.
 const BY_SAMPLER: usize = 1 << 31;
 /// Slots for threads whose timers were started from outside.
 pub(crate) const SLOTS: usize = 8192;
@@ -38,9 +37,14 @@ static SESSION: AtomicU32 = AtomicU32::new(0);
 /// CPU clocks of threads when their timers were started from outside. Slot 0 is not used.
 static BASELINES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
-/// What comes back in the signals of a timer with this slot; slot 0 for a thread that armed itself.
+/// Upper half of the value in our signals. It is this copy's: a process that carries the recorder can be preloaded with another, which has sessions of its own.
+fn mark() -> usize {
+    passed::own() & 0xffff_ffff
+}
+
+/// What comes back in the signals of a timer with this slot of `BASELINES`; slot 0 for a thread that armed itself.
 pub(crate) fn value(slot: usize) -> usize {
-    MAGIC << 32 | slot
+    mark() << 32 | slot
 }
 
 /// What comes back in a signal that the sampler sent.
@@ -145,7 +149,7 @@ impl Work for Tick {
 /// Whether a signal with this code and value is a tick.
 fn is_ours(code: i32, value: usize, sender: i32) -> bool {
     match code {
-        libc::SI_TIMER => value >> 32 == MAGIC,
+        libc::SI_TIMER => value >> 32 == mark(),
         // Where the user's share of waiting signals (RLIMIT_SIGPENDING) is used up, the kernel sends a signal without what belongs to it: nobody sent it, by its account.
         libc::SI_USER => value == 0 && sender == 0 && ASKED.load(Ordering::Acquire) != 0 && was_asked(),
         _ => false,
@@ -400,5 +404,20 @@ unsafe fn chain(theirs: &libc::sigaction, signal: i32, info: *mut libc::siginfo_
             // SAFETY: as above, without SA_SIGINFO.
             unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(i32)>(handler)(signal) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_that_of_the_copy_that_asked_for_it() {
+        assert!(is_ours(libc::SI_TIMER, value(7), 0));
+        // The other copy's mark lies elsewhere.
+        let of_another = (mark() ^ 0x1000) << 32 | 7;
+        assert!(!is_ours(libc::SI_TIMER, of_another, 0));
+        let place = &raw const SESSION as usize;
+        assert!(place.abs_diff(passed::own()) < 1 << 32, "the mark is a place in this copy");
     }
 }

@@ -12,7 +12,7 @@ const UNUSED: core::ops::Range<usize> = 8..16;
 static OF_THIS_COPY: u8 = 0;
 
 /// What tells this copy of the recorder from others in the process.
-fn own() -> usize {
+pub(super) fn own() -> usize {
     (&raw const OF_THIS_COPY).addr()
 }
 
