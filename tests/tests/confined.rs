@@ -1,6 +1,9 @@
 //! Programs that confine themselves to a few system calls (seccomp): the recorder makes no call that would be their end.
 
-use profile_recorder_tests::{folded, programs, scratch, text};
+use profile_recorder_tests::resident::Resident;
+use profile_recorder_tests::{folded, output, programs, scratch, text};
+use std::io::{BufRead, BufReader};
+use std::process::Command;
 
 /// Runs the victim; the profile of its allocations must have all of them, and at most so many of them without their stack.
 fn assert_survived(how: &str, most_lost: u64) {
@@ -53,4 +56,40 @@ fn a_program_in_strict_mode_lives() {
 #[test]
 fn a_filter_that_the_kernel_does_not_take_changes_nothing() {
     assert_survived("refused", 0);
+}
+
+/// Asks the kernel in one of these ways what it can confine, and says the same as without the recorder; the elapsed time since then is recorded.
+fn assert_goes_on(how: &str) {
+    let directory = scratch();
+    let program = programs::compile_c("probes", directory.path());
+    let plain = output(Command::new(&program).args([how, "1"]));
+    let said = text(&plain.stdout);
+    assert!(said.ends_with("probed\n"), "{said}");
+    let profile = directory.path().join("p.folded");
+    for mode in ["wall", "cpu,wall"] {
+        let arguments = ["record", "--quiet", "--mode", mode, "--hz", "997", "-o", profile.to_str().unwrap(), "--"];
+        let recorded = programs::limited(&arguments).arg(&program).args([how, "500"]).output().unwrap();
+        assert_eq!(text(&recorded.stdout), said, "mode {mode}: {}", text(&recorded.stderr));
+        let wall = programs::beside(&profile, "wall", mode);
+        assert!(folded::sum(&wall, ";goes_on;") > 0, "{how}, mode {mode}: what came after is recorded");
+    }
+    let mut running = Resident::start(Command::new(&program).arg(how));
+    let mut line = String::new();
+    let stdout = running.child().stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    assert_eq!(line, said);
+    // Where it had to end for a moment, it may not listen yet.
+    let pid = running.child().id();
+    running.wait_for_server(pid);
+    assert_eq!(text(&running.get("/health")).trim(), "OK");
+}
+
+#[test]
+fn a_program_that_asks_what_the_kernel_can_confine_is_recorded_further() {
+    assert_goes_on("probes");
+}
+
+#[test]
+fn a_program_whose_filter_the_kernel_refuses_is_recorded_further() {
+    assert_goes_on("refused");
 }

@@ -289,15 +289,40 @@ pub(crate) fn restart_in_child() {
     }
 }
 
-/// Ends all timers of a process that records itself from its start: no tick comes any more. Each thread counts as one without a timer.
-pub(crate) fn stop() {
-    if !SELF_ARM.swap(false, Ordering::AcqRel) {
-        return;
+/// Ends all timers of a process that records itself from its start: no tick comes any more. How many threads had one.
+pub(crate) fn stop() -> u64 {
+    let mut stopped = 0;
+    if SELF_ARM.swap(false, Ordering::AcqRel) {
+        thread::each(|thread| {
+            if thread.timer.load(Ordering::Relaxed) != 0 {
+                disarm(thread);
+                stopped += 1;
+            }
+        });
     }
+    stopped
+}
+
+/// They stay so: each of the threads counts as one without a timer.
+pub(crate) fn are_stopped(threads: u64) {
+    if threads != 0 {
+        region::lose(Lost::NoTimer, threads, 0);
+    }
+}
+
+/// All threads have timers again.
+pub(crate) fn go_on() {
+    SELF_ARM.store(true, Ordering::Release);
+    let period = PERIOD_NS.load(Ordering::Relaxed);
     thread::each(|thread| {
-        if thread.timer.load(Ordering::Relaxed) != 0 {
-            disarm(thread);
-            region::lose(Lost::NoTimer, 1, 0);
+        if thread.timer.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        let first = first_tick(period, thread.tid(), clock_ns(thread_cpu_clock(thread.tid())));
+        let Ok(new) = CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) else { return };
+        // It may have begun meanwhile, and started its own.
+        if thread.timer.compare_exchange(0, new.id() + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            new.delete();
         }
     });
 }
