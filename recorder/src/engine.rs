@@ -236,9 +236,11 @@ pub(crate) fn sample_wall(
 ) {
     let mut next = Instant::now() + period;
     while !stop.load(Ordering::Acquire) && !region::is_stopped() {
-        if let Ok(said) = asked_to_settle.try_recv() {
+        // All of them: several may have unparked this thread at once.
+        let asked: Vec<Sender<()>> = asked_to_settle.try_iter().collect();
+        if !asked.is_empty() {
             watch.settle();
-            let _ = said.send(());
+            asked.iter().for_each(|said| drop(said.send(())));
         }
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -309,5 +311,31 @@ impl Drop for Sampling {
             record::set_interval(CONFIGURED.load(Ordering::Relaxed));
             *held = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_join_at_once_need_not_wait_for_a_tick() {
+        assert!(crate::start::in_library(0));
+        let (ask, asked) = channel();
+        let (first, second) = (channel(), channel());
+        ask.send(first.0).unwrap();
+        ask.send(second.0).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sampler = scope.spawn(|| {
+                let watch = wall::Watch::start().unwrap();
+                sample_wall(watch, Duration::from_secs(3600), &stop, &asked);
+            });
+            let patience = Duration::from_secs(60);
+            let answers = [first.1.recv_timeout(patience), second.1.recv_timeout(patience)];
+            stop.store(true, Ordering::Release);
+            sampler.thread().unpark();
+            assert_eq!(answers, [Ok(()), Ok(())]);
+        });
     }
 }
