@@ -61,6 +61,8 @@ static AGENT_OF: AtomicU32 = AtomicU32::new(0);
 /// Its handle, which the standard library has in memory of the host's allocator: here it is seen by who looks for memory that nothing points to.
 static AGENT: Lock<Option<Thread>> = Lock::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
+/// The agent's thread.
+static AGENT_TID: AtomicU32 = AtomicU32::new(0);
 /// Whether there was an agent before, which has entered all elapsed time up to its end.
 static IS_AGAIN: AtomicBool = AtomicBool::new(false);
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -235,6 +237,7 @@ impl Drop for Done {
 
 fn agent(wait: Duration) {
     let _done = Done;
+    AGENT_TID.store(syscall::gettid(), Ordering::Relaxed);
     end_threads_that_panic();
     let begun = Instant::now();
     while begun.elapsed() < wait && !STOP.load(Ordering::Acquire) {
@@ -301,7 +304,10 @@ fn end_threads_that_panic() {
             return;
         }
         log!(Error, "a thread of the recorder ended by a bug: {info}");
-        DONE.store(true, Ordering::Release);
+        // The others' ends are the agent's to notice: it has more to finish.
+        if AGENT_TID.load(Ordering::Relaxed) == syscall::gettid() {
+            DONE.store(true, Ordering::Release);
+        }
         // SAFETY: ends the calling thread, whose stack holds nothing that others wait for but the flag above.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }));
