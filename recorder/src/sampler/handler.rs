@@ -188,6 +188,7 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, has_room: bool,
     }
     if let Some(slot) = timer.or((asked != 0).then_some(asked))
         && CPU.load(Ordering::Acquire)
+        && is_of_session(thread, slot)
     {
         if slot != 0 {
             super::timers::give_up_own(thread);
@@ -279,6 +280,11 @@ impl Interrupted {
         let signal_stack = Bounds { low, high: low.saturating_add(context.uc_stack.ss_size as u64) };
         Self { registers: Registers { pc, sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }, all, signal_stack }
     }
+}
+
+/// Whether it is known since when a tick counts. A timer that the thread started itself, in a session that ended in that moment, may send one more.
+fn is_of_session(thread: &ThreadState, slot: usize) -> bool {
+    slot != 0 || thread.session.load(Ordering::Relaxed) == session()
 }
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
@@ -410,6 +416,15 @@ unsafe fn chain(theirs: &libc::sigaction, signal: i32, info: *mut libc::siginfo_
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timer_of_another_session_gives_no_sample() {
+        assert!(crate::start::in_library(0));
+        let Current::Known(thread) = thread::current() else { panic!("it is registered") };
+        thread.session.store(session().wrapping_sub(1), Ordering::Relaxed);
+        assert!(!is_of_session(thread, 0), "its own");
+        assert!(is_of_session(thread, 1), "one from the list, where its clock was noted");
+    }
 
     #[test]
     fn a_tick_is_that_of_the_copy_that_asked_for_it() {
