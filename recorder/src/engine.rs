@@ -300,6 +300,15 @@ impl Sampling {
     }
 }
 
+/// Samples allocations at this interval, outside of windows that ask for their own.
+pub(crate) fn configure(interval: u64) {
+    let held = INTERVAL.lock();
+    CONFIGURED.store(interval, Ordering::Relaxed);
+    if held.is_none() {
+        record::set_interval(interval);
+    }
+}
+
 /// The interval outside windows that ask for their own.
 static CONFIGURED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
@@ -317,6 +326,22 @@ impl Drop for Sampling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_child::in_child;
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn an_interval_that_is_named_during_a_window_holds_after_it() {
+        assert!(crate::start::in_library(0));
+        assert!(in_child(|| {
+            // SAFETY: the child has one thread.
+            unsafe { reset_in_child() };
+            let Ok(window) = Sampling::join(Some(1), Some(1e6)) else { return false };
+            configure(4096);
+            let during = record::interval();
+            drop(window);
+            during == 1 && record::interval() == 4096
+        }));
+    }
 
     #[test]
     fn clients_that_join_at_once_need_not_wait_for_a_tick() {
