@@ -95,9 +95,9 @@ unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: 
     let refuses = |program: u64| call(program) != -1 || errno() != libc::EFAULT;
     let before = match (number, a, b) {
         // With anything else in their places the kernel refuses.
-        (libc::SYS_seccomp, 0, 0) if c == 0 => preload::before_filter(None, &refuses),
-        (libc::SYS_prctl, PR_SET_SECCOMP, 1) => preload::before_filter(None, &refuses),
-        (libc::SYS_seccomp, 1, _) | (libc::SYS_prctl, PR_SET_SECCOMP, 2) => preload::before_filter(Some(c), &refuses),
+        (libc::SYS_seccomp, 0, 0) if c == 0 => preload::before_filter(None, refuses),
+        (libc::SYS_prctl, PR_SET_SECCOMP, 1) => preload::before_filter(None, refuses),
+        (libc::SYS_seccomp, 1, _) | (libc::SYS_prctl, PR_SET_SECCOMP, 2) => preload::before_filter(Some(c), refuses),
         _ => None,
     };
     set_errno(begun);

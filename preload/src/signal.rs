@@ -49,8 +49,6 @@ pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction,
 
 /// What `sigset` takes and returns for a signal that is blocked.
 const SIG_HOLD: libc::sighandler_t = 2;
-/// Has no meaning any more; the C library sets it.
-const SA_INTERRUPT: c_int = 0x2000_0000;
 
 /// Signals that break calls off, by `siginterrupt`: one bit each.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
@@ -64,12 +62,13 @@ fn fail(error: c_int) {
     unsafe { *libc::__errno_location() = error };
 }
 
+fn refuse() -> libc::sighandler_t {
+    fail(libc::EINVAL);
+    libc::SIG_ERR
+}
+
 /// Sets the action for a signal of ours; the handler that was there, or SIG_ERR.
 fn set(signal: c_int, handler: libc::sighandler_t, mask: u64, flags: c_int) -> libc::sighandler_t {
-    if handler == libc::SIG_ERR {
-        fail(libc::EINVAL);
-        return libc::SIG_ERR;
-    }
     // SAFETY: zeroed is a valid `sigaction`, whose set begins with the kernel's; both live through the call.
     unsafe {
         let mut new: libc::sigaction = core::mem::zeroed();
@@ -82,13 +81,19 @@ fn set(signal: c_int, handler: libc::sighandler_t, mask: u64, flags: c_int) -> l
 
 /// As `signal` means it: the handler stays, and calls are restarted, unless `siginterrupt` said otherwise.
 fn set_as_bsd(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    if handler == libc::SIG_ERR {
+        return refuse();
+    }
     let interrupts = INTERRUPTS.load(Ordering::Relaxed) & bit(signal) != 0;
     set(signal, handler, bit(signal), if interrupts { 0 } else { libc::SA_RESTART })
 }
 
 /// As System V means it: for one signal, which is not blocked meanwhile.
 fn set_as_sysv(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
-    set(signal, handler, 0, libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT)
+    if handler == libc::SIG_ERR {
+        return refuse();
+    }
+    set(signal, handler, 0, libc::SA_RESETHAND | libc::SA_NODEFER)
 }
 
 /// As `sigset` means it: blocked where the handler is SIG_HOLD, else not blocked any more.

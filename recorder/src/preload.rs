@@ -291,7 +291,7 @@ pub struct Confining {
 /// what the filter would punish is not done any more. The result is for [`after_filter`]; `None` if nothing was done, as where the kernel is certain to refuse.
 ///
 /// Programs ask in this way what the kernel can do, and go on. `refuses` makes the host's call with another program, which it cannot read: whether it refuses for another reason.
-pub fn before_filter(program: Option<u64>, refuses: &dyn Fn(u64) -> bool) -> Option<Confining> {
+pub fn before_filter(program: Option<u64>, refuses: impl Fn(u64) -> bool) -> Option<Confining> {
     /// Eight megabytes of the store.
     const CHUNKS_AHEAD: u32 = 2048;
     /// The kernel's own half of addresses.

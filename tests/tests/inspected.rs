@@ -70,9 +70,12 @@ const DOORS: [&str; 14] = [
     "dlopen",
     "dlsym",
 ];
-const OTHERS: [&str; 27] = [
+const OTHERS: [&str; 35] = [
     "_Exit",
+    "__sigaction",
+    "__sysv_signal",
     "_exit",
+    "bsd_signal",
     "clone",
     "dlclose",
     "execl",
@@ -91,13 +94,18 @@ const OTHERS: [&str; 27] = [
     "pthread_create",
     "pthread_sigmask",
     "sigaction",
+    "sigignore",
+    "siginterrupt",
     "signal",
     "signalfd",
     "sigprocmask",
+    "sigset",
     "sigtimedwait",
     "sigwait",
     "sigwaitinfo",
+    "ssignal",
     "syscall",
+    "sysv_signal",
 ];
 
 /// What is in memory of a library's file: sections by address.
@@ -211,6 +219,7 @@ const SOURCES_OF_TICK: Reasons = &[
     ("recorder/src/sampler/effort.rs", "how long it takes"),
     ("recorder/src/sampler/handler.rs", "the handler"),
     ("recorder/src/sampler/mod.rs", "the handler's log"),
+    ("recorder/src/sampler/passed.rs", "whether it was here before"),
     ("recorder/src/sampler/resume.rs", "a call that was broken off"),
     ("recorder/src/sampler/spent.rs", "the process's CPU clock"),
     ("recorder/src/sampler/stacks.rs", "where the handler works"),
@@ -362,6 +371,7 @@ const BUILDERS: Reasons = &[
     ("profile_recorder::start::in_child", "opens a child's store"),
     ("profile_recorder_alloc_hook::next::resolve", "opens the process's store"),
     ("profile_recorder::resident::end", "waits for a thread of the recorder, before the process confines itself"),
+    ("profile_recorder::resident::go_on", "starts it again, where the kernel refused that"),
     (
         "profile_recorder::resident::begin",
         "starts a thread of the recorder, where a thread of the host can have no timer",
@@ -378,6 +388,7 @@ const RESIDENT: Reasons = &[
         "frees the recorder's locks in a child after fork, on its only thread",
     ),
     ("profile_recorder::resident::end", "waits for the agent"),
+    ("profile_recorder::resident::go_on", "starts it again, where the kernel refused what the process ended it for"),
 ];
 
 #[test]
