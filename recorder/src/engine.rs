@@ -240,7 +240,9 @@ pub(crate) fn sample_wall(
         let asked: Vec<Sender<()>> = asked_to_settle.try_iter().collect();
         if !asked.is_empty() {
             watch.settle();
-            asked.iter().for_each(|said| drop(said.send(())));
+            for said in asked {
+                let _ = said.send(());
+            }
         }
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -352,9 +354,10 @@ mod tests {
         ask.send(second.0).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let sampler = scope.spawn(|| {
+            let ends = &stop;
+            let sampler = scope.spawn(move || {
                 let watch = wall::Watch::start().unwrap();
-                sample_wall(watch, Duration::from_secs(3600), &stop, &asked);
+                sample_wall(watch, Duration::from_secs(3600), ends, &asked);
             });
             let patience = Duration::from_secs(60);
             let answers = [first.1.recv_timeout(patience), second.1.recv_timeout(patience)];
