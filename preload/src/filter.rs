@@ -3,7 +3,7 @@
 //! # Safety
 //! Both do what the C library's functions of their names do: a system call, and errno.
 
-use crate::execute;
+use crate::{execute, signal};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use profile_recorder::preload;
@@ -58,14 +58,18 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         "je {execute}",
         "cmp rdi, {execveat}",
         "je {execute}",
+        "cmp rdi, {rt_sigaction}",
+        "je {act}",
         "jmp {kernel}",
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         prctl = const libc::SYS_prctl,
         execve = const libc::SYS_execve,
         execveat = const libc::SYS_execveat,
+        rt_sigaction = const libc::SYS_rt_sigaction,
         confine = sym confine,
         execute = sym execute::by_number,
+        act = sym signal::by_number,
         kernel = sym kernel,
     )
 }
@@ -83,17 +87,36 @@ pub unsafe extern "C" fn prctl(option: c_int, a: u64, b: u64, c: u64, d: u64) ->
 /// Makes one of the two calls that may install a filter.
 unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64) -> c_long {
     const PR_SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
+    /// All threads take the filter. If one cannot, the call returns its number.
+    const TSYNC: u64 = libc::SECCOMP_FILTER_FLAG_TSYNC;
+    // SAFETY: as the host calls it; neither call has a sixth argument.
+    let call = |program: u64| unsafe { kernel(number, a, b, program, d, e, 0) };
+    let begun = errno();
+    let refuses = |program: u64| call(program) != -1 || errno() != libc::EFAULT;
     let before = match (number, a, b) {
-        (libc::SYS_seccomp, 0, _) | (libc::SYS_prctl, PR_SET_SECCOMP, 1) => preload::before_filter(None),
-        (libc::SYS_seccomp, 1, _) | (libc::SYS_prctl, PR_SET_SECCOMP, 2) => preload::before_filter(Some(c)),
+        // With anything else in their places the kernel refuses.
+        (libc::SYS_seccomp, 0, 0) if c == 0 => preload::before_filter(None, refuses),
+        (libc::SYS_prctl, PR_SET_SECCOMP, 1) => preload::before_filter(None, refuses),
+        (libc::SYS_seccomp, 1, _) | (libc::SYS_prctl, PR_SET_SECCOMP, 2) => preload::before_filter(Some(c), refuses),
         _ => None,
     };
-    // SAFETY: as the host calls it; neither call has a sixth argument.
-    let result = unsafe { kernel(number, a, b, c, d, e, 0) };
-    if result == -1
-        && let Some(before) = before
-    {
-        preload::filter_refused(&before);
+    set_errno(begun);
+    let result = call(c);
+    if let Some(before) = before {
+        let errno = errno();
+        let is_refused = result == -1 || (number == libc::SYS_seccomp && b == TSYNC && result > 0);
+        preload::after_filter(before, !is_refused);
+        set_errno(errno);
     }
     result
+}
+
+fn errno() -> c_int {
+    // SAFETY: the address of the calling thread's errno.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
 }

@@ -7,7 +7,7 @@
 use crate::filter::kernel;
 use crate::thread::next;
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use libc::{sigset_t, timespec};
 use profile_recorder::preload;
@@ -33,6 +33,15 @@ unsafe fn meant(set: *const sigset_t) -> u64 {
     if bits.count_ones() >= EVERYTHING { bits & !preload::own_signals() } else { bits }
 }
 
+/// Changes the calling thread's mask, by sets of the kernel's; 0, or -1 and errno.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub(crate) unsafe fn change(how: c_int, set: *const u64, old: *mut u64) -> c_long {
+    // SAFETY: as the caller promises.
+    unsafe { kernel(libc::SYS_rt_sigprocmask, how as u64, set as u64, old as u64, SET_BYTES, 0, 0) }
+}
+
 /// `pthread_sigmask` of the C library.
 ///
 /// # Safety
@@ -53,7 +62,7 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
     // SAFETY: as above.
     let before = unsafe { *errno };
     // SAFETY: as the host calls it.
-    let result = unsafe { kernel(libc::SYS_rt_sigprocmask, how as u64, new as u64, old as u64, SET_BYTES, 0, 0) };
+    let result = unsafe { change(how, new, old.cast()) };
     if result == 0 {
         return 0;
     }

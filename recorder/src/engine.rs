@@ -236,9 +236,13 @@ pub(crate) fn sample_wall(
 ) {
     let mut next = Instant::now() + period;
     while !stop.load(Ordering::Acquire) && !region::is_stopped() {
-        if let Ok(said) = asked_to_settle.try_recv() {
+        // All of them: several may have unparked this thread at once.
+        let asked: Vec<Sender<()>> = asked_to_settle.try_iter().collect();
+        if !asked.is_empty() {
             watch.settle();
-            let _ = said.send(());
+            for said in asked {
+                let _ = said.send(());
+            }
         }
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -298,6 +302,15 @@ impl Sampling {
     }
 }
 
+/// Samples allocations at this interval, outside of windows that ask for their own.
+pub(crate) fn configure(interval: u64) {
+    let held = INTERVAL.lock();
+    CONFIGURED.store(interval, Ordering::Relaxed);
+    if held.is_none() {
+        record::set_interval(interval);
+    }
+}
+
 /// The interval outside windows that ask for their own.
 static CONFIGURED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
@@ -309,5 +322,48 @@ impl Drop for Sampling {
             record::set_interval(CONFIGURED.load(Ordering::Relaxed));
             *held = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_child::in_child;
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn an_interval_that_is_named_during_a_window_holds_after_it() {
+        assert!(crate::start::in_library(0));
+        assert!(in_child(|| {
+            // SAFETY: the child has one thread.
+            unsafe { reset_in_child() };
+            let Ok(window) = Sampling::join(Some(1), Some(1e6)) else { return false };
+            configure(4096);
+            let during = record::interval();
+            drop(window);
+            during == 1 && record::interval() == 4096
+        }));
+    }
+
+    #[test]
+    fn clients_that_join_at_once_need_not_wait_for_a_tick() {
+        assert!(crate::start::in_library(0));
+        let (ask, asked) = channel();
+        let (first, second) = (channel(), channel());
+        ask.send(first.0).unwrap();
+        ask.send(second.0).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ends = &stop;
+            let sampler = scope.spawn(move || {
+                let watch = wall::Watch::start().unwrap();
+                sample_wall(watch, Duration::from_secs(3600), ends, &asked);
+            });
+            let patience = Duration::from_secs(60);
+            let answers = [first.1.recv_timeout(patience), second.1.recv_timeout(patience)];
+            stop.store(true, Ordering::Release);
+            sampler.thread().unpark();
+            assert_eq!(answers, [Ok(()), Ok(())]);
+        });
     }
 }

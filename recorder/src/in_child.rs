@@ -5,12 +5,13 @@
 //! The child has the calling thread alone, and ends when that is done. What other threads of the tests were at is half done in it.
 #![allow(unsafe_code)]
 
-/// Whether it is so in a child. May not allocate, nor panic.
+/// Whether it is so in a child. May not allocate. One that panics would end with its only thread, as if all were well.
 pub(crate) fn in_child(is_so: impl FnOnce() -> bool) -> bool {
     // SAFETY: as above.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let status = i32::from(!is_so());
+        let is_so = std::panic::catch_unwind(std::panic::AssertUnwindSafe(is_so));
+        let status = i32::from(!is_so.unwrap_or(false));
         // SAFETY: ends the child.
         unsafe { libc::_exit(status) };
     }

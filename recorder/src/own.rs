@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //!
-//! The one system facility used here changes the signal mask of the calling thread and nothing else. Places are never freed.
+//! The one system facility used here changes the priority of the calling thread and nothing else. Places are never freed.
 //!
 //! # Orderings
 //!
@@ -17,7 +17,6 @@ use crate::room;
 use capture::{clock, syscall, thread};
 use std::collections::HashSet;
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
 
@@ -100,7 +99,8 @@ fn running() -> impl Iterator<Item = u32> {
 fn own_thread() {
     thread::ignore_current();
     LISTED.with(|_| ());
-    block_signals();
+    // It began so where the recorder started it.
+    syscall::set_signal_mask(BLOCKED);
 }
 
 /// Starts a thread of the recorder's own.
@@ -112,6 +112,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     let start = room::Start::of_a_thread().ok_or(io::ErrorKind::OutOfMemory)?;
+    let _blocking = Blocking::new();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         own_thread();
         drop(start);
@@ -170,14 +171,56 @@ pub(crate) unsafe fn reset_in_child() {
     room::reset_in_child();
 }
 
-fn block_signals() {
-    let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises the set it is given.
-    unsafe { libc::sigfillset(signals.as_mut_ptr()) };
-    for signal in SYNCHRONOUS {
-        // SAFETY: the set is initialised and the signal's number is valid.
-        unsafe { libc::sigdelset(signals.as_mut_ptr(), signal) };
+/// Signals by which the C library has every thread do something (`setuid`), and waits for it.
+const OF_THE_LIBRARY: u64 = 0b11 << 31;
+
+/// All signals but those, as the kernel's sets have them.
+const BLOCKED: u64 = {
+    let mut blocked = !OF_THE_LIBRARY;
+    let mut place = 0;
+    while place < SYNCHRONOUS.len() {
+        blocked &= !(1 << (SYNCHRONOUS[place] - 1));
+        place += 1;
     }
-    // SAFETY: the set is initialised; no old set is asked for.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals.as_ptr(), std::ptr::null_mut()) };
+    blocked
+};
+
+/// Signals blocked on the calling thread, until this is dropped there: a thread that it starts has them blocked from its first instruction on.
+struct Blocking {
+    before: u64,
+}
+
+impl Blocking {
+    /// By the system call itself: the preload library's functions do not block the tick along with everything.
+    fn new() -> Self {
+        Self { before: syscall::set_signal_mask(BLOCKED) }
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        syscall::set_signal_mask(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The calling thread's mask.
+    fn mask() -> u64 {
+        let mask = syscall::set_signal_mask(u64::MAX);
+        syscall::set_signal_mask(mask);
+        mask
+    }
+
+    #[test]
+    fn a_thread_of_ours_takes_no_signal_and_its_creator_goes_on_as_before() {
+        let before = mask();
+        let of_ours = spawn("profrec-test", mask).unwrap().join().unwrap();
+        assert_eq!(mask(), before);
+        let takes = |signal: i32| of_ours >> (signal - 1) & 1 == 0;
+        assert!(!takes(libc::SIGPROF) && !takes(libc::SIGTERM) && !takes(63));
+        assert!(takes(libc::SIGSEGV) && takes(32) && takes(33));
+    }
 }

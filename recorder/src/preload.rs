@@ -8,7 +8,6 @@ use crate::start::{self, Directory, OWN_HEAP, Plan};
 use capture::region;
 use capture::region::Purpose;
 use capture::syscall::filter;
-pub use capture::syscall::filter::Before;
 use capture::syscall::{self, File};
 use capture::thread::{self, Current};
 use layout::modes;
@@ -244,7 +243,7 @@ pub fn label_leave(before: u64) {
     outside::leave_here(before);
 }
 
-/// `sigaction`, as the application means it; `behind` is what is behind the exported one.
+/// `sigaction`, as the application means it; `behind` is what is behind the exported one. `by_number` it is the system call that the application makes.
 ///
 /// # Safety
 /// As the C function.
@@ -254,11 +253,12 @@ pub unsafe fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
     behind: &Sigactions,
+    by_number: bool,
 ) -> i32 {
     // A constructor that runs before ours may call this.
     action::set_sigactions(behind);
     // SAFETY: as the caller promises.
-    unsafe { action::foreign_sigaction(signal, new, old) }
+    unsafe { action::foreign_sigaction(signal, new, old, by_number) }
 }
 
 /// Whether there is an agent that may send ticks at any time.
@@ -280,21 +280,50 @@ pub fn is_own_signal(signal: i32) -> bool {
     action::is_ours(signal)
 }
 
+/// Whether the kernel calls our handler for a signal.
+pub fn is_taken(signal: i32) -> bool {
+    action::is_taken(signal)
+}
+
+/// What was done before the host confines itself.
+#[derive(Debug)]
+pub struct Confining {
+    forbidden: filter::Before,
+    /// Threads whose timers were ended.
+    stopped: u64,
+    #[cfg(feature = "server")]
+    agent: crate::resident::Ended,
+}
+
 /// Before the host confines itself by a filter of system calls at this address (`struct sock_fprog`), or by the strict mode: what will be needed is made ready, and
-/// what the filter would punish is not done any more. The result is for [`filter_refused`].
-pub fn before_filter(program: Option<u64>) -> Option<Before> {
+/// what the filter would punish is not done any more. The result is for [`after_filter`]; `None` if nothing was done, as where the kernel is certain to refuse.
+///
+/// Programs ask in this way what the kernel can do, and go on. `refuses` makes the host's call with another program, which it cannot read: whether it refuses for another reason.
+pub fn before_filter(program: Option<u64>, refuses: impl Fn(u64) -> bool) -> Option<Confining> {
     /// Eight megabytes of the store.
     const CHUNKS_AHEAD: u32 = 2048;
+    /// The kernel's own half of addresses.
+    const UNREADABLE: u64 = u64::MAX - 0xffff;
     let header = region::header()?;
     // After vfork this is the parent's memory, and the filter is not for the parent.
     if header.pid.load(Ordering::Relaxed) != syscall::getpid() {
         return None;
     }
+    // A filter that cannot be read by us may be any.
+    let bytes = match program {
+        Some(program) => instructions(program)?,
+        None => None,
+    };
+    if program.is_some() {
+        let length = bytes.as_ref().map_or(1, |bytes| bytes.len() / 8);
+        let unreadable = [length as u64, UNREADABLE];
+        if refuses((&raw const unreadable) as u64) {
+            return None;
+        }
+    }
     // What a server does is too much to be foreseen.
     #[cfg(feature = "server")]
-    crate::resident::end();
-    // A filter that cannot be read, by us or by the kernel, may be any.
-    let bytes = program.and_then(instructions);
+    let agent = crate::resident::end();
     if let Current::Known(thread) = thread::current() {
         // Its stack is found by the kernel's list of mappings, once.
         thread.stack_around(&raw const bytes as u64);
@@ -303,29 +332,52 @@ pub fn before_filter(program: Option<u64>) -> Option<Before> {
     if foreseen.stops_growth() {
         region::commit_ahead(CHUNKS_AHEAD);
     }
-    if foreseen.stops_ticks() {
-        timers::stop();
+    let stopped = if foreseen.stops_ticks() { timers::stop() } else { 0 };
+    Some(Confining {
+        forbidden: filter::forbid(&foreseen),
+        stopped,
+        #[cfg(feature = "server")]
+        agent,
+    })
+}
+
+/// The kernel took the filter, or did not: then all goes on as before.
+pub fn after_filter(confining: Confining, is_taken: bool) {
+    if is_taken {
+        return timers::are_stopped(confining.stopped);
     }
-    Some(filter::forbid(&foreseen))
+    filter::restore(&confining.forbidden);
+    if confining.stopped != 0 {
+        timers::go_on();
+    }
+    #[cfg(feature = "server")]
+    crate::resident::go_on(confining.agent);
 }
 
-/// The kernel did not take the filter.
-pub fn filter_refused(before: &Before) {
-    filter::restore(before);
-}
-
-/// The instructions of a `struct sock_fprog`: their number, and behind six bytes their address.
-fn instructions(program: u64) -> Option<Vec<u8>> {
+/// The instructions of a `struct sock_fprog`: their number, and behind six bytes their address. `None` if the kernel cannot read them, or takes none of so many; nothing inside if we
+/// cannot.
+fn instructions(program: u64) -> Option<Option<Vec<u8>>> {
+    let read = |from: u64, buffer: &mut [u8]| match syscall::copy_memory(from, buffer) {
+        Ok(length) if length == buffer.len() => Some(true),
+        Ok(_) => None,
+        Err(_) => Some(false),
+    };
     let mut head = [0; 16];
-    (syscall::copy_memory(program, &mut head) == Ok(head.len())).then_some(())?;
+    if !read(program, &mut head)? {
+        return Some(None);
+    }
     let (length, address) = head.split_at(8);
     let length = usize::from(u16::from_ne_bytes(length.first_chunk().copied()?));
     let address = u64::from_ne_bytes(address.try_into().ok()?);
+    if !(1..=filter::MAX_INSTRUCTIONS).contains(&length) {
+        return None;
+    }
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length.min(filter::MAX_INSTRUCTIONS) * 8).ok()?;
-    bytes.resize(length.min(filter::MAX_INSTRUCTIONS) * 8, 0);
-    (syscall::copy_memory(address, &mut bytes) == Ok(bytes.len())).then_some(())?;
-    Some(bytes)
+    if bytes.try_reserve_exact(length * 8).is_err() {
+        return Some(None);
+    }
+    bytes.resize(length * 8, 0);
+    Some(read(address, &mut bytes)?.then_some(bytes))
 }
 
 pub use alloc_hook::doors;

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::Serialize;
 
@@ -24,13 +24,10 @@ struct Entry<'a> {
 
 /// A server's file; removed on drop.
 #[derive(Debug)]
-pub(crate) struct Registered {
-    file: OwnFile,
-    number: u32,
-}
+pub(crate) struct Registered(OwnFile);
 
-/// Numbers of this process's servers: the first one's file is `PID.json`, further ones are `PID-N.json`.
-static NUMBERS_TAKEN: AtomicU64 = AtomicU64::new(0);
+/// Number of this process's next server: the first one's file is `PID.json`, further ones are `PID-N.json`.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl Registered {
     /// Makes the server at `url` known to this user's clients.
@@ -40,25 +37,19 @@ impl Registered {
 
     pub(crate) fn new_in(directory: &Path, url: &str) -> io::Result<Self> {
         make_private(directory)?;
-        let number = take_number().ok_or_else(|| io::Error::other("this process has 64 servers already"))?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
         let name = if number == 0 { format!("{pid}.json") } else { format!("{pid}-{number}.json") };
         let path = directory.join(name);
         let exe = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
         let entry = Entry { pid, exe, url, start: start_ticks().unwrap_or(0) };
         write_whole(&path, &serde_json::to_vec(&entry)?)?;
-        Ok(Self { file: OwnFile::new(&path)?, number })
+        OwnFile::new(&path).map(Self)
     }
 
     /// The file.
     pub(crate) fn path(&self) -> &Path {
-        self.file.path()
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        NUMBERS_TAKEN.fetch_and(!(1 << self.number), Ordering::Relaxed);
+        self.0.path()
     }
 }
 
@@ -74,15 +65,9 @@ fn runtime_dir() -> Option<PathBuf> {
     RUNTIME_DIR.get().cloned().unwrap_or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
 }
 
-/// Forgets the files of the parent, in a child after fork.
+/// The first server of a child after fork is its first, too.
 pub(crate) fn reset_in_child() {
-    NUMBERS_TAKEN.store(0, Ordering::Relaxed);
-}
-
-fn take_number() -> Option<u32> {
-    let free = |taken: u64| taken.trailing_ones();
-    let mark = |taken: u64| 1_u64.checked_shl(free(taken)).map(|bit| taken | bit);
-    NUMBERS_TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, mark).ok().map(free)
+    NEXT.store(0, Ordering::Relaxed);
 }
 
 /// The directory, with the value of `XDG_RUNTIME_DIR`. Only an absolute path to a directory counts.

@@ -61,6 +61,10 @@ static AGENT_OF: AtomicU32 = AtomicU32::new(0);
 /// Its handle, which the standard library has in memory of the host's allocator: here it is seen by who looks for memory that nothing points to.
 static AGENT: Lock<Option<Thread>> = Lock::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
+/// The agent's thread.
+static AGENT_TID: AtomicU32 = AtomicU32::new(0);
+/// Whether there was an agent before, which has entered all elapsed time up to its end.
+static IS_AGAIN: AtomicBool = AtomicBool::new(false);
 static DONE: AtomicBool = AtomicBool::new(false);
 
 /// What shall be recorded so that a server can answer, if the environment asks for one, or for a profile at the end.
@@ -145,6 +149,7 @@ pub(crate) fn thread_starts() {
 #[inline(never)]
 pub(crate) fn forget_parents() {
     AGENT_OF.store(0, Ordering::Relaxed);
+    IS_AGAIN.store(false, Ordering::Relaxed);
     // SAFETY: the process has one thread, which forked outside of this module.
     std::mem::forget(unsafe { AGENT.take_in_child() });
 }
@@ -184,13 +189,40 @@ fn start_agent(wait: Duration) {
     tls::set(before);
 }
 
+/// What [`end`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Nothing: all had ended before.
+    Nothing,
+    /// Nobody: there is no agent yet.
+    Nobody,
+    /// The agent, if it was there in time.
+    Agent,
+}
+
 /// The process ends, or confines itself: what is being recorded is finished and written, clients get what there is. Waits for it.
 #[inline(never)]
-pub(crate) fn end() {
+pub(crate) fn end() -> Ended {
     match AGENT_OF.load(Ordering::Acquire) {
         // None begins any more.
-        0 => STOP.store(true, Ordering::Release),
-        agent_of if agent_of == syscall::getpid() && !STOP.swap(true, Ordering::AcqRel) => wait_for_agent(),
+        0 if !STOP.swap(true, Ordering::AcqRel) => Ended::Nobody,
+        agent_of if agent_of == syscall::getpid() && !STOP.swap(true, Ordering::AcqRel) => {
+            wait_for_agent();
+            Ended::Agent
+        }
+        _ => Ended::Nothing,
+    }
+}
+
+/// The process is not confined: all goes on. A profile for the end is begun anew, and takes the place of the one that was written.
+#[inline(never)]
+pub(crate) fn go_on(ended: Ended) {
+    match ended {
+        Ended::Nobody => STOP.store(false, Ordering::Release),
+        Ended::Agent if DONE.load(Ordering::Acquire) => {
+            IS_AGAIN.store(true, Ordering::Relaxed);
+            start_agent(Duration::ZERO);
+        }
         _ => {}
     }
 }
@@ -218,6 +250,7 @@ impl Drop for Done {
 
 fn agent(wait: Duration) {
     let _done = Done;
+    AGENT_TID.store(syscall::gettid(), Ordering::Relaxed);
     end_threads_that_panic();
     let begun = Instant::now();
     while begun.elapsed() < wait && !STOP.load(Ordering::Acquire) {
@@ -239,7 +272,10 @@ fn watch(period: Duration, wall: Wall) {
     let (begun, cpu) = (&header.start_monotonic_ns, &header.start_thread_cpu_ns);
     let (begun_ns, cpu_ns) = (begun.load(Ordering::Relaxed), cpu.load(Ordering::Relaxed));
     match Watch::start() {
-        Some(watch) => engine::sample_wall(watch.since(begun_ns, cpu_ns), period, &STOP, &channel().1),
+        Some(watch) => {
+            let watch = if IS_AGAIN.load(Ordering::Relaxed) { watch } else { watch.since(begun_ns, cpu_ns) };
+            engine::sample_wall(watch, period, &STOP, &channel().1);
+        }
         None => log!(Error, "elapsed time is not recorded: the signal handler cannot be installed"),
     }
 }
@@ -282,7 +318,10 @@ fn end_threads_that_panic() {
             return;
         }
         log!(Error, "a thread of the recorder ended by a bug: {info}");
-        DONE.store(true, Ordering::Release);
+        // The others' ends are the agent's to notice: it has more to finish.
+        if AGENT_TID.load(Ordering::Relaxed) == syscall::gettid() {
+            DONE.store(true, Ordering::Release);
+        }
         // SAFETY: ends the calling thread, whose stack holds nothing that others wait for but the flag above.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }));

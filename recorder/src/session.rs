@@ -142,9 +142,9 @@ pub(crate) fn counters() -> Counters {
 fn time(request: &Request, cancel: &Cancel) -> Result<Profile, SessionError> {
     let window = Duration::from_secs_f64(request.seconds.unwrap_or(30.0));
     let engine = if request.mode == Mode::Cpu { Engine::Cpu } else { Engine::Wall };
-    // Blocked threads are looked at from outside: a client that asks for them alone has nobody sent a signal.
-    let _running_threads = (request.mode == Mode::Wall).then(wall::WithRunning::new);
     let running = engine::join(engine, request.hz, window)?;
+    // Blocked threads are looked at from outside: a client that asks for them alone has nobody sent a signal. From the window's begin on: what ran before it is accounted for.
+    let _running_threads = (request.mode == Mode::Wall).then(wall::WithRunning::new);
     let of_mode = |decoded: Decoded| if engine == Engine::Cpu { decoded.cpu } else { decoded.wall };
     let before = take()?;
     let begun = Instant::now();
@@ -201,8 +201,8 @@ fn once(cancel: &Cancel) -> Result<Profile, SessionError> {
     const HZ: u32 = 100;
     /// How long threads that run may wait for a processor.
     const TURNS: Duration = Duration::from_secs(2);
-    let _running_threads = wall::WithRunning::new();
     let (running, hz) = engine::join_at_any_rate(Engine::Wall, HZ)?;
+    let _running_threads = wall::WithRunning::new();
     let before = take()?;
     // Two ticks: each thread is looked at once at least.
     let mut waited = wait(Duration::from_nanos(2_500_000_000 / u64::from(hz)), cancel);

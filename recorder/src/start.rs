@@ -149,6 +149,9 @@ pub(crate) fn in_library(interval_bytes: u64) -> bool {
         *started = true;
     }
     if interval_bytes != 0 && !SAMPLES.swap(true, Ordering::Relaxed) {
+        #[cfg(feature = "server")]
+        crate::engine::configure(interval_bytes);
+        #[cfg(not(feature = "server"))]
         record::set_interval(interval_bytes);
         if let Some(header) = region::header() {
             header.alloc_interval_bytes.store(interval_bytes, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! Programs that confine themselves to a few system calls (seccomp): the recorder makes no call that would be their end.
 
 use profile_recorder_tests::resident::Resident;
-use profile_recorder_tests::{folded, programs, scratch, text};
+use profile_recorder_tests::{folded, output, programs, scratch, text};
+use std::io::{BufRead, BufReader};
 use std::process::Command;
 
 /// Runs the victim; the profile of its allocations must have all of them, and at most so many of them without their stack.
@@ -68,4 +69,40 @@ fn a_service_that_may_not_do_what_debuggers_do_is_told_its_mistake_and_served() 
     assert!(!running.get("/health").is_empty());
     let told = std::fs::read_to_string(log).unwrap();
     assert!(told.contains("PROFILE_RECORDER_ALLOC_INTERVAL"), "{told}");
+}
+
+/// Asks the kernel in one of these ways what it can confine, and says the same as without the recorder; the elapsed time since then is recorded.
+fn assert_goes_on(how: &str) {
+    let directory = scratch();
+    let program = programs::compile_c("probes", directory.path());
+    let plain = output(Command::new(&program).args([how, "1"]));
+    let said = text(&plain.stdout);
+    assert!(said.ends_with("probed\n"), "{said}");
+    let profile = directory.path().join("p.folded");
+    for mode in ["wall", "cpu,wall"] {
+        let arguments = ["record", "--quiet", "--mode", mode, "--hz", "997", "-o", profile.to_str().unwrap(), "--"];
+        let recorded = programs::limited(&arguments).arg(&program).args([how, "500"]).output().unwrap();
+        assert_eq!(text(&recorded.stdout), said, "mode {mode}: {}", text(&recorded.stderr));
+        let wall = programs::beside(&profile, "wall", mode);
+        assert!(folded::sum(&wall, ";goes_on;") > 0, "{how}, mode {mode}: what came after is recorded");
+    }
+    let mut running = Resident::start(Command::new(&program).arg(how));
+    let mut line = String::new();
+    let stdout = running.child().stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    assert_eq!(line, said);
+    // Where it had to end for a moment, it may not listen yet.
+    let pid = running.child().id();
+    running.wait_for_server(pid);
+    assert_eq!(text(&running.get("/health")).trim(), "OK");
+}
+
+#[test]
+fn a_program_that_asks_what_the_kernel_can_confine_is_recorded_further() {
+    assert_goes_on("probes");
+}
+
+#[test]
+fn a_program_whose_filter_the_kernel_refuses_is_recorded_further() {
+    assert_goes_on("refused");
 }

@@ -70,9 +70,12 @@ const DOORS: [&str; 14] = [
     "dlopen",
     "dlsym",
 ];
-const OTHERS: [&str; 30] = [
+const OTHERS: [&str; 38] = [
     "_Exit",
+    "__sigaction",
+    "__sysv_signal",
     "_exit",
+    "bsd_signal",
     "clone",
     "daemon",
     "dlclose",
@@ -94,13 +97,18 @@ const OTHERS: [&str; 30] = [
     "pthread_create",
     "pthread_sigmask",
     "sigaction",
+    "sigignore",
+    "siginterrupt",
     "signal",
     "signalfd",
     "sigprocmask",
+    "sigset",
     "sigtimedwait",
     "sigwait",
     "sigwaitinfo",
+    "ssignal",
     "syscall",
+    "sysv_signal",
 ];
 
 /// What is in memory of a library's file: sections by address.
@@ -214,6 +222,7 @@ const SOURCES_OF_TICK: Reasons = &[
     ("recorder/src/sampler/effort.rs", "how long it takes"),
     ("recorder/src/sampler/handler.rs", "the handler"),
     ("recorder/src/sampler/mod.rs", "the handler's log"),
+    ("recorder/src/sampler/passed.rs", "whether it was here before"),
     ("recorder/src/sampler/resume.rs", "a call that was broken off"),
     ("recorder/src/sampler/spent.rs", "the process's CPU clock"),
     ("capture/src/stacks.rs", "where the handler works"),
@@ -368,6 +377,7 @@ const BUILDERS: Reasons = &[
     ("profile_recorder_alloc_hook::next::resolve", "opens the process's store"),
     ("profile_recorder::resident::end", "waits for a thread of the recorder, before the process confines itself"),
     ("profile_recorder::resident::in_child", "starts a thread of the recorder, in a child"),
+    ("profile_recorder::resident::go_on", "starts it again, where the kernel refused that"),
     (
         "profile_recorder::resident::begin",
         "starts a thread of the recorder, where a thread of the host can have no timer",
@@ -384,6 +394,7 @@ const RESIDENT: Reasons = &[
         "frees the recorder's locks in a child after fork, on its only thread",
     ),
     ("profile_recorder::resident::end", "waits for the agent"),
+    ("profile_recorder::resident::go_on", "starts it again, where the kernel refused what the process ended it for"),
 ];
 
 #[test]

@@ -188,7 +188,7 @@ impl Recorder {
         while !cancel.has_begun() && !thread.is_finished() {
             std::thread::sleep(BEGIN_STEP);
         }
-        let session = Session { cancel, thread: Some(thread) };
+        let session = Session { cancel, pid: std::process::id(), thread: Some(thread) };
         // Who could not begin has a reason, and whoever asked hears it now.
         if session.cancel.has_begun() || window.is_none() {
             Ok(session)
@@ -222,6 +222,8 @@ impl Recorder {
 #[must_use = "what was recorded is lost when this is dropped"]
 pub struct Session {
     cancel: Cancel,
+    /// The process that it belongs to.
+    pid: u32,
     /// Taken when it ends.
     thread: Option<JoinHandle<Result<Profile, SessionError>>>,
 }
@@ -231,14 +233,25 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// If what was recorded cannot be read any more.
+    /// If what was recorded cannot be read any more, or it is the parent's: a forked child has none of its threads.
     pub fn stop(self) -> Result<Profile, RecordError> {
-        self.cancel.finish();
+        if self.is_of_this_process() {
+            self.cancel.finish();
+        }
         self.end()
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.pid == std::process::id()
     }
 
     /// Waits for the end of the recording.
     fn end(mut self) -> Result<Profile, RecordError> {
+        if !self.is_of_this_process() {
+            return Err(RecordError::unavailable(
+                "the recording is that of the process that forked this one".to_owned(),
+            ));
+        }
         let Some(thread) = self.thread.take() else { return Err(RecordError::bug()) };
         thread.join().map_err(|_| RecordError::bug())?.map_err(RecordError::from)
     }
@@ -246,8 +259,28 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.thread.take().is_some() {
+        let Some(thread) = self.thread.take() else { return };
+        if self.is_of_this_process() {
             self.cancel.cancel();
+        } else {
+            // Nothing that the C library could detach.
+            std::mem::forget(thread);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_child::in_child;
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_the_threads_of_its_parent() {
+        let session = || Recorder::off_cpu().start().unwrap();
+        let (stopped, dropped) = (session(), session());
+        assert!(in_child(move || {
+            drop(dropped);
+            stopped.stop().is_err_and(|error| error.to_string().contains("forked"))
+        }));
     }
 }

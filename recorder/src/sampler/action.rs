@@ -49,26 +49,33 @@ pub(super) fn is_installed() -> bool {
     INSTALLED.load(Ordering::Acquire)
 }
 
-/// Installs the handler, once in a process. False if the kernel refuses.
+/// Has the kernel call our handler. Asked at the beginning of each session, since the application may have said otherwise where nobody stands in front of `sigaction`: what it said is the
+/// application's own action then. False if the kernel refuses.
 pub(super) fn install() -> bool {
-    if is_installed() {
-        return true;
-    }
     let _change = Change::begin();
-    if is_installed() {
-        return true;
-    }
     stacks::set_up();
-    // Known before ours is there: from then on it is called by ours alone, which does not wait until all is done here.
-    let Some(theirs) = ask(libc::SIGPROF) else { return false };
-    OF_SIGPROF.set(&theirs);
-    if is_handled(&theirs) {
-        take_spare();
-    }
-    if !take(libc::SIGPROF, restarts(&theirs)) {
-        return false;
+    let is_new = match (ask(libc::SIGPROF), is_installed()) {
+        (Some(found), true) if is_tick(&found) => false,
+        (Some(theirs), _) => {
+            // Known before ours is there: from then on it is called by ours alone, which does not wait until all is done here.
+            OF_SIGPROF.set(&theirs);
+            let has_spare = is_handled(&theirs) && take_spare();
+            if !take(libc::SIGPROF, mirrored(libc::SIGPROF, &theirs)) {
+                return false;
+            }
+            has_spare
+        }
+        (None, _) => return false,
+    };
+    let taken = TAKEN.load(Ordering::Acquire);
+    if let Some(theirs) = (taken != 0).then(|| ask(taken)).flatten().filter(|found| !is_tick(found)) {
+        OF_TAKEN.set(&theirs);
+        take(taken, mirrored(taken, &theirs));
     }
     INSTALLED.store(true, Ordering::Release);
+    if is_new {
+        timers::renew();
+    }
     true
 }
 
@@ -92,16 +99,22 @@ fn take_spare() -> bool {
         return false;
     }
     let is_free = |signal: &i32| ask(*signal).is_some_and(|theirs| theirs.sa_sigaction == libc::SIG_DFL);
-    let taken = SPARE.rev().find(is_free).filter(|signal| take(*signal, true));
+    let taken = SPARE.rev().find(is_free).filter(|signal| take(*signal, libc::SA_RESTART | libc::SA_ONSTACK));
     if let Some(signal) = taken {
         TAKEN.store(signal, Ordering::Release);
     }
     taken.is_some()
 }
 
-/// Whether calls shall go on by themselves after a SIGPROF: those that the application's own is to break off do not, where ours come by another signal.
-fn restarts(theirs: &libc::sigaction) -> bool {
-    signal() == libc::SIGPROF || !is_handled(theirs) || theirs.sa_flags & libc::SA_RESTART != 0
+/// Flags of our action for a signal that follow from the application's own.
+///
+/// Its handler runs where ours does: on the thread's signal stack only if it asked for that, since such a stack may be too small for it. Ours takes little of any stack. Calls go on by themselves
+/// after a signal, but for those that the application's own SIGPROF is to break off, where ours come by another signal.
+fn mirrored(signal: i32, theirs: &libc::sigaction) -> i32 {
+    let is_asked = |flag| !is_handled(theirs) || theirs.sa_flags & flag != 0;
+    let restarts = signal == self::signal() || is_asked(libc::SA_RESTART);
+    let of = |flag, is_set| if is_set { flag } else { 0 };
+    of(libc::SA_RESTART, restarts) | of(libc::SA_ONSTACK, is_asked(libc::SA_ONSTACK))
 }
 
 /// The action that the kernel has for a signal.
@@ -113,13 +126,13 @@ fn ask(signal: i32) -> Option<libc::sigaction> {
     }
 }
 
-/// Has the kernel call our handler for a signal, and go on with the call that it breaks off if that `restarts`.
-fn take(signal: i32, restarts: bool) -> bool {
+/// Has the kernel call our handler for a signal, with these flags.
+fn take(signal: i32, flags: i32) -> bool {
     // SAFETY: zeroed is a valid `sigaction`, which lives through the call; the handler has the type that SA_SIGINFO asks for.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler::tick as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | if restarts { libc::SA_RESTART } else { 0 };
+        action.sa_flags = libc::SA_SIGINFO | flags;
         libc::sigfillset(&mut action.sa_mask);
         for signal in SYNCHRONOUS {
             libc::sigdelset(&mut action.sa_mask, signal);
@@ -179,10 +192,16 @@ fn known(function: &AtomicPtr<()>) -> Option<Sigaction> {
 
 /// What the application means by `sigaction` for a signal of ours: its handler is kept and called for signals that are not ours; the kernel keeps ours.
 /// As long as we have none, and for every other signal, the function behind ours does it.
+/// `by_number` it is the system call's structure, which the C library adds nothing to.
 ///
 /// # Safety
 /// The pointers are null or valid, as for `sigaction`.
-pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc::sigaction) -> i32 {
+pub(crate) unsafe fn foreign_sigaction(
+    signal: i32,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+    by_number: bool,
+) -> i32 {
     if signal != libc::SIGPROF && !SPARE.contains(&signal) {
         // SAFETY: as the caller promises.
         return unsafe { following()(signal, new, old) };
@@ -222,21 +241,32 @@ pub(crate) unsafe fn foreign_sigaction(signal: i32, new: *const libc::sigaction,
     let before = foreign.get();
     if let Some(wanted) = &wanted {
         let _change = Change::begin();
-        if signal == libc::SIGPROF {
-            if is_handled(wanted) && take_spare() {
-                timers::renew();
-            }
-            if restarts(wanted) != restarts(&before) {
-                take(libc::SIGPROF, restarts(wanted));
-            }
+        if signal == libc::SIGPROF && is_handled(wanted) && take_spare() {
+            timers::renew();
         }
-        foreign.set(wanted);
+        // Whatever the kernel has: an action for one signal alone has become the default since, or was set past us.
+        take(signal, mirrored(signal, wanted));
+        foreign.set(&as_kept(signal, wanted, by_number));
     }
     if !old.is_null() {
         // SAFETY: as the caller promises.
         unsafe { old.write(before) };
     }
     0
+}
+
+/// What the kernel would tell of an action that it was given: where its handlers return to the C library has said, and two signals nobody blocks.
+fn as_kept(signal: i32, wanted: &libc::sigaction, by_number: bool) -> libc::sigaction {
+    const SA_RESTORER: i32 = 0x0400_0000;
+    let mut kept = *wanted;
+    if let Some(ours) = ask(signal).filter(|_| !by_number) {
+        (kept.sa_flags, kept.sa_restorer) = (kept.sa_flags | ours.sa_flags & SA_RESTORER, ours.sa_restorer);
+    }
+    for signal in [libc::SIGKILL, libc::SIGSTOP] {
+        // SAFETY: a set that lives through the call.
+        unsafe { libc::sigdelset(&mut kept.sa_mask, signal) };
+    }
+    kept
 }
 
 /// Has the kernel do what `new` says instead of what we have it do, by the function behind ours; `old` is what the application had it do.
@@ -265,8 +295,8 @@ pub(super) fn of_application(signal: i32) -> Option<libc::sigaction> {
 
 /// The application's action for one of our signals is the default from now on. In our handler.
 pub(super) fn reset(signal: i32) {
-    // SAFETY: zeroed is a valid `sigaction`, that of the default.
-    behind(signal).set(&unsafe { core::mem::zeroed() });
+    let foreign = behind(signal);
+    foreign.set(&libc::sigaction { sa_sigaction: libc::SIG_DFL, ..foreign.get() });
 }
 
 /// The application's action for a signal that our handler is called for.
@@ -287,6 +317,11 @@ pub(crate) fn ours_alone() -> u64 {
 /// Whether a signal is ours now, or may become ours.
 pub(crate) fn is_ours(signal: i32) -> bool {
     signal == libc::SIGPROF || signal == TAKEN.load(Ordering::Acquire)
+}
+
+/// Whether the kernel calls our handler for a signal.
+pub(crate) fn is_taken(signal: i32) -> bool {
+    of(signal).is_some()
 }
 
 /// The application's action for a signal, if it is ours.
@@ -364,16 +399,59 @@ mod tests {
         assert!(is_free);
     }
 
+    extern "C" fn host(_: libc::c_int) {}
+
+    /// Has the kernel do this, as an application does that nobody stands in front of.
+    fn set_past_us(signal: i32, handler: usize, flags: i32) -> bool {
+        // SAFETY: zeroed is a valid `sigaction`, which lives through the call.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            (action.sa_sigaction, action.sa_flags) = (handler, flags);
+            real()(signal, &action, core::ptr::null_mut()) == 0
+        }
+    }
+
+    #[test]
+    fn what_an_application_said_past_us_is_its_own_action_in_the_next_session() {
+        assert!(in_child(|| {
+            region::abandon();
+            reset_in_child();
+            let is_ours = || ask(signal()).is_some_and(|action| is_tick(&action));
+            let mut holds = install() && is_ours();
+            for handler in [libc::SIG_IGN, libc::SIG_DFL, host as *const () as usize] {
+                holds &= set_past_us(libc::SIGPROF, handler, 0) && !ask(libc::SIGPROF).is_some_and(|a| is_tick(&a));
+                holds &= install() && is_ours() && OF_SIGPROF.get().sa_sigaction == handler;
+            }
+            holds &= signal() != libc::SIGPROF && set_past_us(signal(), libc::SIG_DFL, 0);
+            holds & install() && is_ours() && OF_TAKEN.get().sa_sigaction == libc::SIG_DFL
+        }));
+    }
+
+    #[test]
+    fn our_handler_has_the_stack_that_the_application_asked_for() {
+        assert!(in_child(|| {
+            region::abandon();
+            reset_in_child();
+            let is_on_signal_stack =
+                || ask(libc::SIGPROF).is_some_and(|action| action.sa_flags & libc::SA_ONSTACK != 0);
+            let mut holds = true;
+            for flags in [0, libc::SA_ONSTACK, 0] {
+                holds &= set_past_us(libc::SIGPROF, host as *const () as usize, flags) && install();
+                holds &= is_on_signal_stack() == (flags != 0);
+            }
+            holds & set_past_us(libc::SIGPROF, libc::SIG_DFL, 0) && install() && is_on_signal_stack()
+        }));
+    }
+
     #[test]
     fn what_a_fork_cut_short_is_taken_for_what_the_kernel_has() {
-        extern "C" fn theirs(_: libc::c_int) {}
         assert!(in_child(|| {
             let held = Change::begin();
             // SAFETY: zeroed is a valid `sigaction`, that of the default; the structures live through the calls.
             unsafe {
                 let mut action: libc::sigaction = core::mem::zeroed();
                 OF_SIGPROF.set(&action);
-                let ours = take(libc::SIGPROF, true) && take(*SPARE.end() - 3, true);
+                let ours = take(libc::SIGPROF, 0) && take(*SPARE.end() - 3, 0);
                 INSTALLED.store(false, Ordering::Release);
                 TAKEN.store(0, Ordering::Release);
                 // The fork is here.
@@ -381,9 +459,9 @@ mod tests {
                 region::abandon();
                 reset_in_child();
                 let is_known = is_installed() && TAKEN.load(Ordering::Acquire) == *SPARE.end() - 3;
-                action.sa_sigaction = theirs as *const () as usize;
+                action.sa_sigaction = host as *const () as usize;
                 let mut before: libc::sigaction = core::mem::zeroed();
-                let is_taken = foreign_sigaction(libc::SIGPROF, &action, &mut before) == 0;
+                let is_taken = foreign_sigaction(libc::SIGPROF, &action, &mut before, false) == 0;
                 let has_ours = ask(libc::SIGPROF).is_some_and(|action| is_tick(&action));
                 ours && is_known && is_taken && before.sa_sigaction == libc::SIG_DFL && has_ours
             }

@@ -9,7 +9,7 @@ use capture::thread::{self, ThreadState};
 use capture::tree::Tree;
 use capture::{clock, region};
 use layout::{Lost, RecordId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 /// The timers of a session.
@@ -22,6 +22,8 @@ pub(crate) struct Timers {
     listing: tasks::Listing,
     /// Threads for which no timer could be made.
     refused: HashMap<u32, Refused>,
+    /// Threads beyond the number of slots, each of which is counted as one without a timer.
+    beyond: HashSet<u32>,
 }
 
 struct Armed {
@@ -57,6 +59,7 @@ impl Timers {
             free,
             listing: tasks::Listing::new(),
             refused: HashMap::new(),
+            beyond: HashSet::new(),
         };
         timers.rescan();
         timers::arm_new_threads(period_ns);
@@ -88,22 +91,28 @@ impl Timers {
         if !handler::is_wall_armed() {
             thread::retire_ended_guests(|tid| listed.contains(&tid));
         }
+        self.beyond.retain(|tid| listed.contains(tid));
         let mut changed = self.running.len() + self.refused.len() != before;
         let by_themselves = timers::armed_by_themselves();
         for tid in listed {
             let known = self.running.contains_key(&tid) || self.refused.contains_key(&tid);
             if !known && !by_themselves.contains(&tid) {
-                self.arm(tid);
-                changed = true;
+                changed |= self.arm(tid);
             }
         }
         changed
     }
 
-    fn arm(&mut self, tid: u32) {
+    /// Whether the thread is new.
+    fn arm(&mut self, tid: u32) -> bool {
         let Some(slot) = self.free.pop() else {
-            return region::lose(Lost::NoTimer, 1, 0);
+            let is_new = self.beyond.insert(tid);
+            if is_new {
+                region::lose(Lost::NoTimer, 1, 0);
+            }
+            return is_new;
         };
+        self.beyond.remove(&tid);
         let cpu_ns = clock_ns(thread_cpu_clock(tid));
         handler::set_baseline(slot, cpu_ns);
         let first = timers::first_tick(self.period_ns, tid, cpu_ns);
@@ -115,6 +124,7 @@ impl Timers {
                 self.refused.insert(tid, Refused { slot, cpu_ns, is_asked: false });
             }
         }
+        true
     }
 
     /// Has the timers send another signal if ours is another now.
@@ -181,4 +191,29 @@ fn registered() -> HashMap<u32, &'static ThreadState> {
         states.insert(state.tid(), state);
     });
     states
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_beyond_the_limit_is_counted_once() {
+        assert!(crate::start::in_library(0));
+        let mut timers = Timers {
+            period_ns: 1_000_000_000,
+            signal: action::signal(),
+            running: HashMap::new(),
+            free: Vec::new(),
+            listing: tasks::Listing::new(),
+            refused: HashMap::new(),
+            beyond: HashSet::new(),
+        };
+        let tid = capture::syscall::gettid();
+        assert!(timers.arm(tid), "new");
+        assert!(!timers.arm(tid), "counted before");
+        timers.free.push(1);
+        assert!(timers.arm(tid) && timers.beyond.is_empty(), "there is room for it now");
+        timers.running.values().for_each(|armed| armed.timer.delete());
+    }
 }

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::resume::{self, Call};
-use super::{account, action, asking, effort, spent};
+use super::{account, action, asking, effort, passed, spent};
 use capture::modules::All;
 use capture::rules::InHandler;
 use capture::stack::Bounds;
@@ -24,8 +24,7 @@ use layout::{Frame, Lost, Pseudo, RecordId, Root, State};
 use unwind::FrameAddress;
 use unwind::arch::Registers;
 
-/// Upper half of the value in our signals; the lower half is a slot of `BASELINES`, with [`BY_SAMPLER`] in those that no timer sent.
-const MAGIC: usize = 0x7072_6f66;
+/// Bit of those values ([`value`]) that no timer sent.
 const BY_SAMPLER: usize = 1 << 31;
 /// Slots for threads whose timers were started from outside.
 pub(crate) const SLOTS: usize = 8192;
@@ -38,9 +37,14 @@ static SESSION: AtomicU32 = AtomicU32::new(0);
 /// CPU clocks of threads when their timers were started from outside. Slot 0 is not used.
 static BASELINES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
-/// What comes back in the signals of a timer with this slot; slot 0 for a thread that armed itself.
+/// Upper half of the value in our signals. It is this copy's: a process that carries the recorder can be preloaded with another, which has sessions of its own.
+fn mark() -> usize {
+    passed::own() & 0xffff_ffff
+}
+
+/// What comes back in the signals of a timer with this slot of `BASELINES`; slot 0 for a thread that armed itself.
 pub(crate) fn value(slot: usize) -> usize {
-    MAGIC << 32 | slot
+    mark() << 32 | slot
 }
 
 /// What comes back in a signal that the sampler sent.
@@ -107,9 +111,14 @@ pub(super) unsafe extern "C" fn tick(signal: i32, info: *mut libc::siginfo_t, co
     if is_ours(code, value, sender) {
         // SAFETY: in the handler.
         unsafe { stacks::done(&Tick { timer: slot_of_timer(code, value), context }) };
-    } else if let Some(theirs) = action::of_application(signal) {
+    } else if let Some(theirs) = action::of_application(signal)
         // SAFETY: as the kernel called us.
-        return unsafe { chain(&theirs, signal, info, context) };
+        && unsafe { passed::mark(info) }
+    {
+        // SAFETY: as the kernel called us.
+        unsafe { chain(&theirs, signal, info, context) };
+        // SAFETY: as the kernel called us.
+        return unsafe { passed::unmark(info) };
     }
     // Its default would end the process: the recorder took the signal, so a stray one is ignored.
     // SAFETY: the kernel passes the interrupted context.
@@ -140,7 +149,7 @@ impl Work for Tick {
 /// Whether a signal with this code and value is a tick.
 fn is_ours(code: i32, value: usize, sender: i32) -> bool {
     match code {
-        libc::SI_TIMER => value >> 32 == MAGIC,
+        libc::SI_TIMER => value >> 32 == mark(),
         // Where the user's share of waiting signals (RLIMIT_SIGPENDING) is used up, the kernel sends a signal without what belongs to it: nobody sent it, by its account.
         libc::SI_USER => value == 0 && sender == 0 && ASKED.load(Ordering::Acquire) != 0 && was_asked(),
         _ => false,
@@ -179,6 +188,7 @@ fn take(thread: &'static ThreadState, interrupted: &Interrupted, has_room: bool,
     }
     if let Some(slot) = timer.or((asked != 0).then_some(asked))
         && CPU.load(Ordering::Acquire)
+        && is_of_session(thread, slot)
     {
         if slot != 0 {
             super::timers::give_up_own(thread);
@@ -270,6 +280,11 @@ impl Interrupted {
         let signal_stack = Bounds { low, high: low.saturating_add(context.uc_stack.ss_size as u64) };
         Self { registers: Registers { pc, sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) }, all, signal_stack }
     }
+}
+
+/// Whether it is known since when a tick counts. A timer that the thread started itself, in a session that ended in that moment, may send one more.
+fn is_of_session(thread: &ThreadState, slot: usize) -> bool {
+    slot != 0 || thread.session.load(Ordering::Relaxed) == session()
 }
 
 /// CPU time since the thread's last sample: what this one stands for, however many ticks the kernel merged into it.
@@ -395,5 +410,29 @@ unsafe fn chain(theirs: &libc::sigaction, signal: i32, info: *mut libc::siginfo_
             // SAFETY: as above, without SA_SIGINFO.
             unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(i32)>(handler)(signal) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_of_another_session_gives_no_sample() {
+        assert!(crate::start::in_library(0));
+        let Current::Known(thread) = thread::current() else { panic!("it is registered") };
+        thread.session.store(session().wrapping_sub(1), Ordering::Relaxed);
+        assert!(!is_of_session(thread, 0), "its own");
+        assert!(is_of_session(thread, 1), "one from the list, where its clock was noted");
+    }
+
+    #[test]
+    fn a_tick_is_that_of_the_copy_that_asked_for_it() {
+        assert!(is_ours(libc::SI_TIMER, value(7), 0));
+        // The other copy's mark lies elsewhere.
+        let of_another = (mark() ^ 0x1000) << 32 | 7;
+        assert!(!is_ours(libc::SI_TIMER, of_another, 0));
+        let place = &raw const SESSION as usize;
+        assert!(place.abs_diff(passed::own()) < 1 << 32, "the mark is a place in this copy");
     }
 }

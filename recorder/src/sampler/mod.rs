@@ -14,6 +14,7 @@ pub(crate) mod handler;
 mod outside;
 #[cfg(feature = "server")]
 mod parts;
+mod passed;
 #[cfg(feature = "server")]
 mod prologue;
 mod resume;

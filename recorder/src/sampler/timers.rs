@@ -15,7 +15,7 @@ use capture::blocked::Blocked;
 use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
 use capture::thread::{self, ThreadState};
 use capture::{clock, region, syscall};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use layout::{Lost, RecordId};
 
 /// Whether each thread arms itself when it is registered.
@@ -76,6 +76,7 @@ pub(crate) fn arm_new_threads(period_ns: u64) {
 #[cfg(feature = "server")]
 pub(crate) fn disarm_new_threads() {
     SESSION_PERIOD_NS.store(0, Ordering::Release);
+    fence(Ordering::SeqCst);
     thread::each(disarm);
 }
 
@@ -135,6 +136,11 @@ fn begun_at(thread: &ThreadState, cpu_ns: u64, period: u64) -> u64 {
     cpu_ns
 }
 
+/// The period of timers that threads start themselves; 0: none does.
+fn period_in_force() -> u64 {
+    if is_self_arming() { PERIOD_NS.load(Ordering::Relaxed) } else { SESSION_PERIOD_NS.load(Ordering::Acquire) }
+}
+
 fn arm_self(thread: &'static ThreadState, period: u64) {
     if thread.timer.load(Ordering::Relaxed) != 0 {
         return;
@@ -144,7 +150,14 @@ fn arm_self(thread: &'static ThreadState, period: u64) {
     thread.session.store(handler::session(), Ordering::Relaxed);
     let first = first_tick(period, thread.tid(), cpu_ns);
     match CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) {
-        Ok(timer) => thread.timer.store(timer.id() + 1, Ordering::Relaxed),
+        Ok(timer) => {
+            thread.timer.store(timer.id() + 1, Ordering::Relaxed);
+            // The session may have ended meanwhile: either whoever ended it finds the timer, or it is found here.
+            fence(Ordering::SeqCst);
+            if period_in_force() != period {
+                disarm(thread);
+            }
+        }
         Err(_) => {
             REFUSED.fetch_add(1, Ordering::AcqRel);
         }
@@ -153,8 +166,7 @@ fn arm_self(thread: &'static ThreadState, period: u64) {
 
 /// Our signal is another now: the timers that threads started themselves send it from now on. Called on any thread, in its handlers too.
 pub(super) fn renew() {
-    let of_session = SESSION_PERIOD_NS.load(Ordering::Acquire);
-    let period = if is_self_arming() { PERIOD_NS.load(Ordering::Relaxed) } else { of_session };
+    let period = period_in_force();
     if period == 0 {
         return;
     }
@@ -289,15 +301,41 @@ pub(crate) fn restart_in_child() {
     }
 }
 
-/// Ends all timers of a process that records itself from its start: no tick comes any more. Each thread counts as one without a timer.
-pub(crate) fn stop() {
-    if !SELF_ARM.swap(false, Ordering::AcqRel) {
-        return;
+/// Ends all timers of a process that records itself from its start: no tick comes any more. How many threads had one.
+pub(crate) fn stop() -> u64 {
+    let mut stopped = 0;
+    if SELF_ARM.swap(false, Ordering::AcqRel) {
+        fence(Ordering::SeqCst);
+        thread::each(|thread| {
+            if thread.timer.load(Ordering::Relaxed) != 0 {
+                disarm(thread);
+                stopped += 1;
+            }
+        });
     }
+    stopped
+}
+
+/// They stay so: each of the threads counts as one without a timer.
+pub(crate) fn are_stopped(threads: u64) {
+    if threads != 0 {
+        region::lose(Lost::NoTimer, threads, 0);
+    }
+}
+
+/// All threads have timers again.
+pub(crate) fn go_on() {
+    SELF_ARM.store(true, Ordering::Release);
+    let period = PERIOD_NS.load(Ordering::Relaxed);
     thread::each(|thread| {
-        if thread.timer.load(Ordering::Relaxed) != 0 {
-            disarm(thread);
-            region::lose(Lost::NoTimer, 1, 0);
+        if thread.timer.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        let first = first_tick(period, thread.tid(), clock_ns(thread_cpu_clock(thread.tid())));
+        let Ok(new) = CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) else { return };
+        // It may have begun meanwhile, and started its own.
+        if thread.timer.compare_exchange(0, new.id() + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            new.delete();
         }
     });
 }
@@ -306,4 +344,23 @@ pub(crate) fn stop() {
 pub(crate) fn forget() {
     SELF_ARM.store(false, Ordering::Release);
     handler::arm_cpu(false);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_comes_too_late_for_a_session_has_no_timer() {
+        /// Of no other test's session.
+        const PERIOD_NS: u64 = 123_456_789;
+        assert!(crate::start::in_library(0) && action::install());
+        let timer = std::thread::spawn(|| {
+            let thread::Current::Known(state) = thread::current() else { panic!("it is registered") };
+            disarm(state);
+            arm_self(state, PERIOD_NS);
+            state.timer.load(Ordering::Relaxed)
+        });
+        assert_eq!(timer.join().unwrap(), 0);
+    }
 }

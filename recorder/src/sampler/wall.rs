@@ -481,6 +481,10 @@ impl Watched {
         let runs = status == Status::Running || (status == Status::Unknown && ran != 0);
         let waited = self.task.waited(&mut entering.descriptors);
         self.owed.add(Parts::of(elapsed, ran, waited, runs, before.is_none()));
+        if !with_running {
+            // Nobody wants it, and who does from some time on has no part in what was before.
+            self.owed.take_running();
+        }
         // After the status: a thread that blocks keeps its labels.
         let state = self.state(tid, entering);
         self.identify(tid, state);

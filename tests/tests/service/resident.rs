@@ -385,3 +385,21 @@ fn running_pid(running: &Resident) -> u32 {
     let stats: serde_json::Value = serde_json::from_slice(&running.get("/alloc/stats")).unwrap();
     u32::try_from(stats["pid"].as_u64().unwrap()).unwrap()
 }
+
+/// Its handler for SIGPROF, or one that waits for signals in a thread of its own, would run on ours.
+#[test]
+fn the_recorders_threads_block_the_programs_signals() {
+    let mut running = Resident::start(Command::new("sleep").arg("600"));
+    let tasks = format!("/proc/{}/task", running.child().id());
+    let mut ours = 0;
+    for task in std::fs::read_dir(tasks).unwrap().flatten() {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap();
+        if status.starts_with("Name:\tprofrec-") {
+            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+            let blocked = u64::from_str_radix(blocked, 16).unwrap();
+            assert_ne!(blocked >> (libc::SIGPROF - 1) & 1, 0, "{status}");
+            ours += 1;
+        }
+    }
+    assert!(ours > 0, "the server has a thread");
+}

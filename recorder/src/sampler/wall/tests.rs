@@ -66,3 +66,28 @@ fn the_last_look_finds_threads_that_were_not_listed_before() {
     drop(end);
     thread.join().unwrap();
 }
+
+#[test]
+fn time_on_the_cpu_is_not_kept_for_who_joins_later() {
+    assert!(crate::start::in_library(0));
+    let (tell, asked) = channel();
+    let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_over = std::sync::Arc::clone(&ends);
+    let thread = std::thread::spawn(move || {
+        let _ = thread::current();
+        tell.send(capture::syscall::gettid()).unwrap();
+        while !is_over.load(Ordering::Relaxed) {}
+    });
+    let tid = asked.recv().unwrap();
+    let mut entering = Entering::new();
+    let mut watched = Watched::new(tid, entering.state(tid), clock::monotonic_ns());
+    let before = watched.cpu_ns;
+    while watched.task.cpu_ns() <= before + 1_000_000 {
+        std::thread::yield_now();
+    }
+    watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+    assert!(watched.cpu_ns > before);
+    assert_eq!((watched.owed.on_cpu, watched.owed.runnable), (0, 0));
+    ends.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+}

@@ -1,0 +1,35 @@
+//! Programs that handle the recorder's signal themselves: each of their handlers is called as without the recorder.
+
+use profile_recorder_tests::{output, programs, run, scratch, text};
+use std::process::Command;
+
+/// Runs the program without and with the recorder, in modes that send signals.
+fn assert_unchanged(program: &std::path::Path, arguments: &[&str], expected: &str) {
+    let plain = output(Command::new(program).args(arguments));
+    assert_eq!((text(&plain.stdout).as_str(), text(&plain.stderr).as_str()), (expected, ""), "without the recorder");
+    for mode in ["cpu", "wall", "cpu,heap"] {
+        let profile = program.with_extension("pb.gz");
+        let mut recorded = run(&["record", "--quiet", "--mode", mode, "--hz", "997", "-o", profile.to_str().unwrap()]);
+        let recorded = output(recorded.arg("--").arg(program).args(arguments));
+        let what = format!("mode {mode}: {}", text(&recorded.stderr));
+        assert_eq!((text(&recorded.stdout).as_str(), recorded.status.code()), (expected, Some(0)), "{what}");
+    }
+}
+
+/// Threads of Rust have a signal stack of 8 KiB, and handlers that take more of it than that (pprof-rs) do not ask for it.
+#[test]
+fn a_handler_runs_on_the_stack_that_it_asked_for() {
+    let directory = scratch();
+    assert_unchanged(&programs::compile_c("small_signal_stacks", directory.path()), &[], "done\n");
+}
+
+/// `signal` is `__sysv_signal` for programs that ask for plain C or POSIX, and the C library's functions call each other past whoever stands in front of `sigaction`.
+#[test]
+fn an_action_is_what_the_program_said_by_whatever_function() {
+    let directory = scratch();
+    let program = programs::compile_c("actions", directory.path());
+    let plain = output(&mut Command::new(&program));
+    let said = text(&plain.stdout);
+    assert!(said.ends_with("done\n"), "{said}");
+    assert_unchanged(&program, &[], &said);
+}
