@@ -372,12 +372,17 @@ fn instructions(program: u64) -> Option<Option<Vec<u8>>> {
     if !(1..=filter::MAX_INSTRUCTIONS).contains(&length) {
         return None;
     }
-    let mut bytes = Vec::new();
-    if bytes.try_reserve_exact(length * 8).is_err() {
-        return Some(None);
-    }
-    bytes.resize(length * 8, 0);
+    let Some(mut bytes) = room(length) else { return Some(None) };
     Some(read(address, &mut bytes)?.then_some(bytes))
+}
+
+/// Room for so many instructions, if there is memory. By itself, so that the compiler sees that there is as much as is filled: growing could panic.
+#[inline(never)]
+fn room(instructions: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(instructions.min(filter::MAX_INSTRUCTIONS) * 8).ok()?;
+    bytes.resize(instructions.min(filter::MAX_INSTRUCTIONS) * 8, 0);
+    Some(bytes)
 }
 
 pub use alloc_hook::doors;
