@@ -1,6 +1,6 @@
 //! Programs that confine themselves to a few system calls (seccomp): the recorder makes no call that would be their end.
 
-use profile_recorder_tests::resident::Resident;
+use profile_recorder_tests::resident::{Resident, serve};
 use profile_recorder_tests::{folded, output, programs, scratch, text};
 use std::io::{BufRead, BufReader};
 use std::process::Command;
@@ -60,13 +60,15 @@ fn a_filter_that_the_kernel_does_not_take_changes_nothing() {
 
 /// A line of the log goes to the host's stderr, which a thread with a table of descriptors of its own has to ask for.
 #[test]
-fn a_service_that_may_not_do_what_debuggers_do_is_told_its_mistake_and_served() {
+fn a_service_that_may_not_do_what_debuggers_do_is_told_its_mistake_and_goes_on() {
     let directory = scratch();
     let (service, log) = (programs::compile_c("service", directory.path()), directory.path().join("log"));
     let mut command = Command::new(service);
-    command.args(["sh", "-c", "read line"]).env("PROFILE_RECORDER_ALLOC_INTERVAL", "often");
-    let running = Resident::start(command.stderr(std::fs::File::create(&log).unwrap()));
-    assert!(!running.get("/health").is_empty());
+    // It waits for what it is told.
+    command.args(["sh", "-c", "until test -s \"$0\"; do :; done; echo done"]).arg(&log);
+    command.env("PROFILE_RECORDER_ALLOC_INTERVAL", "often").stderr(std::fs::File::create(&log).unwrap());
+    let ran = serve(&mut command, directory.path()).output().unwrap();
+    assert_eq!((text(&ran.stdout).as_str(), ran.status.code()), ("done\n", Some(0)), "{:?}", ran.status);
     let told = std::fs::read_to_string(log).unwrap();
     assert!(told.contains("PROFILE_RECORDER_ALLOC_INTERVAL"), "{told}");
 }
