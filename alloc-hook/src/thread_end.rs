@@ -30,19 +30,6 @@ pub fn set_up() {
     }
 }
 
-/// The object that this code is in goes, by `dlclose` or with the process: threads that end later would call what is not there any more.
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static FORGET: extern "C" fn() = {
-    extern "C" fn forget() {
-        if let Some(key) = KEY.swap(0, Ordering::AcqRel).checked_sub(1) {
-            // SAFETY: the key was made by `set_up`.
-            unsafe { libc::pthread_key_delete(key) };
-        }
-    }
-    forget
-};
-
 /// Sets what is done when a registered thread ends, on that thread. It retires the thread.
 pub fn set_on_end(function: fn(&'static ThreadState)) {
     ON_END.store(function as *mut (), Ordering::Release);

@@ -419,7 +419,7 @@ const EVERYTHING: Allowed = Allowed {
         ("syscall", "std's `Once`: waits for another thread of the recorder"),
         ("pthread_setspecific", "glibc keeps the first 32 values in the thread: it stores"),
         ("pthread_key_create", "once, in the constructor"),
-        ("pthread_key_delete", "once, in the constructor, where the key is none of the first; and at the end"),
+        ("pthread_key_delete", "once, in the constructor, where the key is none of the first"),
         ("__register_atfork", "once, in the constructor"),
         ("sigaction", "the constructor installs the handler"),
         ("sigemptyset", "changes its argument alone"),
