@@ -1,9 +1,9 @@
 //! The walks of [`fuzz::walker`] over the recorder's own memory of a stack: real memory, read without asking where it is known to be a thread's stack.
 #![no_main]
 
-#[path = "../../capture/src/stack.rs"]
+#[path = "../../capture/src/stack/memory.rs"]
 #[allow(dead_code, unreachable_pub, reason = "a module of another crate, of which not all is used here")]
-mod stack;
+mod memory;
 
 /// Where else memory can be read: in all of the buffer.
 mod probed {
@@ -32,31 +32,8 @@ mod probed {
     }
 }
 
-/// What finding the stack of a thread takes, which is not done here.
-mod maps {
-    pub(crate) struct Line<'a> {
-        pub(crate) start: u64,
-        pub(crate) end: u64,
-        pub(crate) path: &'a [u8],
-    }
-
-    pub(crate) fn each(_visit: impl FnMut(&Line<'_>) -> bool) -> bool {
-        false
-    }
-}
-
-mod syscall {
-    pub(crate) fn stack_limit() -> u64 {
-        0
-    }
-
-    pub(crate) fn thread_pointer() -> Result<u64, std::convert::Infallible> {
-        Ok(0)
-    }
-}
-
 use fuzz::walker;
-use stack::{Bounds, StackMemory};
+use memory::{Bounds, StackMemory};
 
 /// Code and, at the end, the stack.
 #[repr(C, align(16))]
