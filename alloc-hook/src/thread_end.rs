@@ -1,12 +1,13 @@
 //! The end of a thread, told by the destructor of a thread-specific value.
 //!
 //! # Safety
-//! The value is a small number, never dereferenced; the destructor has the type that the C library calls.
+//! The value is a small number, never dereferenced; the destructor has the type that the C library calls. The executable's program headers are mapped as long as the
+//! process lives.
 #![allow(unsafe_code)]
 
 use crate::record;
 use capture::thread::{self, Current, ThreadState};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// Key of the thread-specific value, plus one; 0: none.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -29,6 +30,48 @@ pub fn set_up() {
         unsafe { libc::pthread_key_delete(key) };
     }
 }
+
+/// Whether the object that this code is in was said to stay.
+static STAYS: AtomicBool = AtomicBool::new(false);
+
+/// Says that the object that this code is in is there as long as the process.
+pub fn stays() {
+    STAYS.store(true, Ordering::Release);
+}
+
+/// Whether the object that this code is in may be closed while the process goes on: a plugin.
+pub fn may_close() -> bool {
+    !STAYS.load(Ordering::Acquire) && !is_in_executable(may_close as *const () as u64)
+}
+
+/// Whether the address lies in the executable, by the program headers that the kernel tells every process.
+fn is_in_executable(address: u64) -> bool {
+    // SAFETY: it reads what the kernel left on the first stack.
+    let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
+    if headers == 0 {
+        return false;
+    }
+    // SAFETY: that many headers lie there, mapped and never written.
+    let segments = unsafe { core::slice::from_raw_parts(headers as *const libc::Elf64_Phdr, count as usize) };
+    let bias = segments.iter().find(|s| s.p_type == libc::PT_PHDR).map_or(0, |s| headers.wrapping_sub(s.p_vaddr));
+    let begins = |segment: &libc::Elf64_Phdr| bias.wrapping_add(segment.p_vaddr);
+    segments.iter().any(|s| s.p_type == libc::PT_LOAD && address.wrapping_sub(begins(s)) < s.p_memsz)
+}
+
+/// A plugin is closed: threads that end later would call what is not there any more. Everything else goes with the process, when ends are still to be told.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FORGET: extern "C" fn() = {
+    extern "C" fn forget() {
+        if may_close()
+            && let Some(key) = KEY.swap(0, Ordering::AcqRel).checked_sub(1)
+        {
+            // SAFETY: the key was made by `set_up`.
+            unsafe { libc::pthread_key_delete(key) };
+        }
+    }
+    forget
+};
 
 /// Sets what is done when a registered thread ends, on that thread. It retires the thread.
 pub fn set_on_end(function: fn(&'static ThreadState)) {

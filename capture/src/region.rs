@@ -41,9 +41,13 @@ pub struct Purpose {
 
 /// Sets the region up, once in a process (and again in its children). `path` (zero-terminated) names the file to make; without it the memory is private.
 ///
-/// A region that is there already, because somebody counted before anything was to be recorded, is what `purpose` says from now on; its budget stays.
+/// A region that is there already, because somebody counted before anything was to be recorded, is what `purpose` says from now on; its budget stays. If that was a parent, the child goes on
+/// counting from there, and is whose it is.
 pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     if let Some(header) = header() {
+        if header.pid.load(Ordering::Relaxed) != syscall::getpid() {
+            note_process(header);
+        }
         header.modes.store(purpose.modes, Ordering::Relaxed);
         header.alloc_interval_bytes.store(purpose.alloc_interval_bytes, Ordering::Relaxed);
         header.period_ns.store(purpose.period_ns, Ordering::Relaxed);
@@ -81,8 +85,7 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     // SAFETY: the mapping is zeroed, page-aligned, larger than a header, and lives until the process ends.
     let header = unsafe { &*base.cast::<Header>() };
     header.version.store(VERSION, Ordering::Relaxed);
-    header.pid.store(syscall::getpid(), Ordering::Relaxed);
-    header.parent_pid.store(syscall::getppid(), Ordering::Relaxed);
+    note_process(header);
     header.pid_namespace.store(path.and_then(|_| syscall::pid_namespace()).unwrap_or(0), Ordering::Relaxed);
     header.modes.store(purpose.modes, Ordering::Relaxed);
     header.data_offset.store(data_offset as u32, Ordering::Relaxed);
@@ -93,8 +96,6 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     header.period_ns.store(purpose.period_ns, Ordering::Relaxed);
     header.start_realtime_ns.store(clock::realtime_ns(), Ordering::Relaxed);
     header.start_monotonic_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
-    header.start_cpu_ns.store(clock::process_cpu_ns(), Ordering::Relaxed);
-    header.start_thread_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
     // Not on the stack: a child that nobody announced comes here from wherever it allocates.
     let mut exe = Mapping::new(4096);
     let exe = exe.as_mut().map_or(&mut [][..], Mapping::bytes_mut);
@@ -104,6 +105,14 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     header.magic.store(MAGIC, Ordering::Release);
     BASE.store(base, Ordering::Release);
     Ok(())
+}
+
+/// Writes whose the region is, and where that process's clocks stand.
+fn note_process(header: &Header) {
+    header.pid.store(syscall::getpid(), Ordering::Relaxed);
+    header.parent_pid.store(syscall::getppid(), Ordering::Relaxed);
+    header.start_cpu_ns.store(clock::process_cpu_ns(), Ordering::Relaxed);
+    header.start_thread_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);
 }
 
 /// Forgets the region, in a child after fork: it belongs to the parent, who may share it with a reader.

@@ -2,8 +2,9 @@
 
 use criterion::profiler::Profiler;
 use profile_recorder::{CriterionProfiler, Format, Profile, RecordErrorKind, Recorder};
-use profile_recorder_tests::{scratch, text};
+use profile_recorder_tests::{output, scratch, text};
 use std::hint::black_box;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -167,4 +168,39 @@ fn criterion_has_a_profile_of_each_benchmark_in_its_folder() {
     let mut broken = CriterionProfiler::new(Recorder::cpu().hz(0), "cpu.folded");
     broken.start_profiling("other", &folder);
     broken.stop_profiling("other", &folder);
+}
+
+/// A service that forks its workers: its allocations were counted before, and only the workers record.
+#[test]
+#[ignore = "runs in a process of its own, started by the next test"]
+fn forks_a_worker_that_records() {
+    drop(makes_boxes(10));
+    // SAFETY: the child uses what a child of a program with threads may use: its own memory, its C library.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let session = Recorder::cpu().hz(997).start().expect("the worker records");
+        burns(Duration::from_millis(200));
+        let mut json = Vec::new();
+        session.stop().expect("a profile").encode(Format::Json, &mut json).expect("memory takes all");
+        let profile: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        let threads = profile["threads"].as_array().expect("threads");
+        let own = i64::from(std::process::id());
+        let is_own = !threads.is_empty() && threads.iter().all(|thread| thread["pid"].as_i64() == Some(own));
+        if !is_own {
+            eprintln!("{own} recorded {threads:?}");
+        }
+        // SAFETY: ends the child without what the test runner does at its end.
+        unsafe { libc::_exit(i32::from(!is_own)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child, and writes its status to a number.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    println!("WORKER {status}");
+}
+
+#[test]
+fn the_profile_of_a_forked_worker_is_its_own() {
+    let mut itself = Command::new(std::env::current_exe().expect("this test"));
+    let told = output(itself.args(["--exact", "recorder::forks_a_worker_that_records", "--ignored", "--nocapture"]));
+    assert!(text(&told.stdout).contains("WORKER 0\n"), "{}{}", text(&told.stdout), text(&told.stderr));
 }
