@@ -1,9 +1,10 @@
-//! Notices objects that the application opened and closed, where nobody stands in front of `dlclose`.
+//! The objects of this process, as the dynamic linker knows them: notices those that the application opened and closed, where nobody stands in front of `dlclose`, and tells how far each lies from
+//! where it was linked.
 //!
-//! Called from: the recorder's own threads, at the start of a recording and while one samples time. The preload library sees `dlclose` itself.
+//! Called from: the recorder's own threads, at the start of a recording, while one samples time and for a question. The preload library sees `dlclose` itself.
 //!
 //! # Safety
-//! The dynamic linker is asked for two of its counters; it holds its lock while it answers, which no handler and no hook waits for.
+//! The dynamic linker holds its lock while it answers, which no handler and no hook waits for; what it describes stays until it has answered.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,4 +34,34 @@ pub(crate) fn notice_changes() {
     if OPENED.swap(opened, Ordering::AcqRel) != opened {
         capture::modules::request_refresh();
     }
+}
+
+/// A segment of an object.
+#[cfg(feature = "server")]
+pub(crate) struct Loaded {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// What to add to an address that the object was linked with.
+    pub(crate) bias: u64,
+}
+
+/// The segments of all objects that are loaded.
+#[cfg(feature = "server")]
+pub(crate) fn loaded() -> Vec<Loaded> {
+    extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, objects: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the linker passes a whole description with its headers, and our own pointer.
+        let (info, objects) = unsafe { (&*info, &mut *objects.cast::<Vec<Loaded>>()) };
+        // SAFETY: as above.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let segments = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        objects.extend(segments.map(|segment| {
+            let start = info.dlpi_addr.wrapping_add(segment.p_vaddr);
+            Loaded { start, end: start.wrapping_add(segment.p_memsz), bias: info.dlpi_addr }
+        }));
+        0
+    }
+    let mut objects = Vec::new();
+    // SAFETY: the callback has the type that is asked for, and the pointer lives through the call.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut objects).cast()) };
+    objects
 }

@@ -420,7 +420,10 @@ const EVERYTHING: Allowed = Allowed {
         ("pthread_setspecific", "glibc keeps the first 32 values in the thread: it stores"),
         ("getauxval", "reads what the kernel left, at the end of the library"),
         ("pthread_key_create", "once, in the constructor"),
-        ("pthread_key_delete", "once, in the constructor, where the key is none of the first; a plugin, when it is closed"),
+        (
+            "pthread_key_delete",
+            "once, in the constructor, where the key is none of the first; a plugin, when it is closed",
+        ),
         ("__register_atfork", "once, in the constructor"),
         ("sigaction", "the constructor installs the handler"),
         ("sigemptyset", "changes its argument alone"),
