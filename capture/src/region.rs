@@ -41,13 +41,10 @@ pub struct Purpose {
 
 /// Sets the region up, once in a process (and again in its children). `path` (zero-terminated) names the file to make; without it the memory is private.
 ///
-/// A region that is there already, because somebody counted before anything was to be recorded, is what `purpose` says from now on; its budget stays. If that was a parent, the child goes on
-/// counting from there, and is whose it is.
+/// A region that is there already, because somebody counted before anything was to be recorded, is what `purpose` says from now on; its budget stays, and its counts, a forked child's too.
 pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     if let Some(header) = header() {
-        if header.pid.load(Ordering::Relaxed) != syscall::getpid() {
-            note_process(header);
-        }
+        note_process(header);
         header.modes.store(purpose.modes, Ordering::Relaxed);
         header.alloc_interval_bytes.store(purpose.alloc_interval_bytes, Ordering::Relaxed);
         header.period_ns.store(purpose.period_ns, Ordering::Relaxed);
@@ -107,9 +104,11 @@ pub fn open(purpose: &Purpose, path: Option<&[u8]>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes whose the region is, and where that process's clocks stand.
+/// Writes whose the region is, and where that process's clocks stand, if that is not written.
 fn note_process(header: &Header) {
-    header.pid.store(syscall::getpid(), Ordering::Relaxed);
+    if header.pid.swap(syscall::getpid(), Ordering::Relaxed) == syscall::getpid() {
+        return;
+    }
     header.parent_pid.store(syscall::getppid(), Ordering::Relaxed);
     header.start_cpu_ns.store(clock::process_cpu_ns(), Ordering::Relaxed);
     header.start_thread_cpu_ns.store(clock::thread_cpu_ns(), Ordering::Relaxed);

@@ -34,7 +34,6 @@ mod lock;
 #[cfg(feature = "server")]
 mod log;
 #[cfg(feature = "server")]
-#[cfg(feature = "server")]
 mod objects;
 #[cfg(feature = "server")]
 mod output;

@@ -1,12 +1,14 @@
-//! The objects of this process, as the dynamic linker knows them: notices those that the application opened and closed, where nobody stands in front of `dlclose`, and tells how far each lies from
-//! where it was linked.
+//! The objects of this process, as the dynamic linker knows them: notices those that the application opened and closed, where nobody stands in front of `dlclose`, tells how far each lies from
+//! where it was linked, and keeps the recorder's own.
 //!
-//! Called from: the recorder's own threads, at the start of a recording, while one samples time and for a question. The preload library sees `dlclose` itself.
+//! Called from: the recorder's own threads, at the start of a recording, while one samples time and for a question; [`keep_own`] from a program's first call. The preload library sees `dlclose` itself.
 //!
 //! # Safety
-//! The dynamic linker holds its lock while it answers, which no handler and no hook waits for; what it describes stays until it has answered.
+//! The dynamic linker holds its lock while it answers, which no handler and no hook waits for; what it describes stays until it has answered. The handle of what is
+//! kept is never closed.
 #![allow(unsafe_code)]
 
+use alloc_hook::thread_end;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Objects opened and closed so far, when we looked last.
@@ -36,8 +38,23 @@ pub(crate) fn notice_changes() {
     }
 }
 
+/// A plugin that carries this code stays when it is closed: signals come and threads run in it from now on.
+pub(crate) fn keep_own() {
+    if !thread_end::may_close() {
+        return;
+    }
+    // SAFETY: all zero is a value of the type.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is looked for and not followed; the result is written to where it may be.
+    let found = unsafe { libc::dladdr(keep_own as *const libc::c_void, &mut info) };
+    let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: the name is the loader's; nothing is loaded that is not there.
+    if found != 0 && !unsafe { libc::dlopen(info.dli_fname, flags) }.is_null() {
+        thread_end::stays();
+    }
+}
+
 /// A segment of an object.
-#[cfg(feature = "server")]
 pub(crate) struct Loaded {
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -46,7 +63,6 @@ pub(crate) struct Loaded {
 }
 
 /// The segments of all objects that are loaded.
-#[cfg(feature = "server")]
 pub(crate) fn loaded() -> Vec<Loaded> {
     extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, objects: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the linker passes a whole description with its headers, and our own pointer.

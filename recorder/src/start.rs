@@ -147,7 +147,8 @@ pub(crate) fn in_library(interval_bytes: u64) -> bool {
         if !start(plan) {
             return false;
         }
-        object::keep();
+        #[cfg(feature = "server")]
+        crate::objects::keep_own();
         *started = true;
     }
     if interval_bytes != 0 && !SAMPLES.swap(true, Ordering::Relaxed) {
@@ -254,32 +255,6 @@ fn reset_started() {
 fn reset_control_plane() {
     // SAFETY: the fork hook runs on the child's only thread, which came from the host's call of fork.
     unsafe { crate::forked::reset() };
-}
-
-mod object {
-    //! The object that this code is in.
-    //!
-    //! # Safety
-    //! The loader is asked for a name and told one of its own; a handle is never closed.
-    #![allow(unsafe_code)]
-
-    use alloc_hook::thread_end;
-
-    /// A plugin that carries this code stays when it is closed: signals come and threads run in it from now on.
-    pub(super) fn keep() {
-        if !thread_end::may_close() {
-            return;
-        }
-        // SAFETY: all zero is a value of the type.
-        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: the address is looked for and not followed; the result is written to where it may be.
-        let found = unsafe { libc::dladdr(keep as *const libc::c_void, &mut info) };
-        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-        // SAFETY: the name is the loader's; nothing is loaded that is not there.
-        if found != 0 && !unsafe { libc::dlopen(info.dli_fname, flags) }.is_null() {
-            thread_end::stays();
-        }
-    }
 }
 
 mod fork {

@@ -13,7 +13,7 @@ struct Plugin {
     path: String,
 }
 
-/// Both tests look at what is mapped.
+/// A recorder samples the other test's threads, too.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 impl Plugin {
