@@ -123,8 +123,30 @@ pub(crate) fn spawn<T: Send + 'static>(
 /// Lets the application's threads go before, from here to the end of the calling thread: what is left for it to do has time. Where the application leaves a processor nothing to spare, that is a tenth of it.
 pub(crate) fn step_back() {
     const NICE: libc::c_int = 10;
-    // SAFETY: changes the priority of the calling thread, to a lower one.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    if may_change_priorities() {
+        // SAFETY: changes the priority of the calling thread, to a lower one.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    }
+}
+
+/// Whether the kernel grants that, or refuses it. A filter of system calls that the process was started with cannot be read. Those of containers refuse what they do not grant; a service manager's end
+/// the process, and many a service may not change priorities.
+fn may_change_priorities() -> bool {
+    if !syscall::is_filtered() {
+        return true;
+    }
+    let is_contained = syscall::pid_namespace().is_some_and(|namespace| namespace != INITIAL_PID_NAMESPACE);
+    // In a container that has a service manager, the second is its.
+    is_contained
+        && std::fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| filters_in(&status) == Some(1))
+}
+
+/// Inode of the PID namespace that the machine starts with (Linux, `PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
+
+/// How many filters a thread has, by its `status` (Linux 5.9).
+fn filters_in(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
 }
 
 /// CPU time of the recorder's threads so far, those that ended included.
@@ -222,5 +244,17 @@ mod tests {
         let takes = |signal: i32| of_ours >> (signal - 1) & 1 == 0;
         assert!(!takes(libc::SIGPROF) && !takes(libc::SIGTERM) && !takes(63));
         assert!(takes(libc::SIGSEGV) && takes(32) && takes(33));
+    }
+    #[test]
+    fn filters_are_counted_where_the_kernel_tells() {
+        let status = "NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t12\nSpeculation_Store_Bypass:\tvulnerable\n";
+        assert_eq!(filters_in(status), Some(12));
+        assert_eq!(filters_in("Seccomp:\t2\n"), None);
+        let own = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        assert_eq!(syscall::is_filtered(), filters_in(&own).unwrap() > 0);
+        // SAFETY: asks for the priority of the calling thread.
+        let priority = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let stepped_back = spawn("profrec-test", move || (step_back(), priority()).1).unwrap().join().unwrap();
+        assert_eq!(stepped_back == priority(), !may_change_priorities() || priority() >= 10);
     }
 }

@@ -73,6 +73,25 @@ fn a_service_that_may_not_do_what_debuggers_do_is_told_its_mistake_and_goes_on()
     assert!(told.contains("PROFILE_RECORDER_ALLOC_INTERVAL"), "{told}");
 }
 
+/// Names are found by a thread that lets the others go before.
+#[test]
+fn a_service_that_may_not_change_priorities_is_asked_for_profiles_and_goes_on() {
+    let directory = scratch();
+    let mut service = Command::new(programs::compile_c("service", directory.path()));
+    let mut running = Resident::start(service.args(["sh", "-c", "echo on; while :; do :; done"]));
+    let mut line = String::new();
+    BufReader::new(running.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "on\n");
+    let pid = running.child().id();
+    // From here on the server is the shell's.
+    running.wait_for_server(pid);
+    for question in ["cpu?seconds=1&format=collapsed", "wall?seconds=1&format=collapsed"] {
+        let answer = running.get(&format!("/debug/pprof/{question}"));
+        assert!(text(&answer).contains("main"), "{question}: {}", text(&answer));
+    }
+    assert!(running.child().try_wait().unwrap().is_none());
+}
+
 /// Asks the kernel in one of these ways what it can confine, and says the same as without the recorder; the elapsed time since then is recorded.
 fn assert_goes_on(how: &str) {
     let directory = scratch();
