@@ -50,8 +50,8 @@ pub struct Door {
 pub enum Kind {
     /// A function of the malloc family.
     Family,
-    /// One of C++'s operators.
-    Operator,
+    /// A function that an allocator may bring along: one of C++'s operators, or of those that jemalloc has besides.
+    Extra,
     /// `dlopen` or `dlsym`.
     Linker,
 }
@@ -123,15 +123,15 @@ impl<'a> Allocators<'a> {
     }
 }
 
-/// The function that a door of the malloc family or of the operators has to stand in front of, if it has to.
+/// The function that a door of the malloc family, or of what allocators bring along, has to stand in front of, if it has to.
 fn host_function(images: &Images, allocators: &Allocators<'_>, door: &Door, own_malloc: u64) -> Option<u64> {
     match door.kind {
         // Whoever the host asks first. If that is this library, what it exports is enough.
         Kind::Family => definition(images, door.name, default)
             .filter(|at| !images.of(*at).is_some_and(|image| image.contains(own_malloc))),
-        // One that an allocator brings along: those of the C++ library call `malloc`. It is searched for only if there is one, since the host would find the error of
+        // The operators of the C++ library call `malloc`. One that an allocator brings along is searched for only if there is one, since the host would find the error of
         // a search in vain.
-        Kind::Operator => {
+        Kind::Extra => {
             allocators.each().find(|image| image.defines(door.name.to_bytes()).is_some())?;
             let at = definition(images, door.name, default).or_else(|| definition(images, door.name, next))?;
             allocators.each().any(|image| image.contains(at)).then_some(at)

@@ -19,22 +19,30 @@ pub enum Function {
     OperatorNew = 10,
     /// C++'s `operator delete` of every kind, where it is an allocator's own.
     OperatorDelete = 11,
+    /// jemalloc's own.
+    Mallocx = 12,
+    /// jemalloc's own.
+    Rallocx = 13,
+    /// jemalloc's own: a block gets another size where it is, or keeps its own.
+    Xallocx = 14,
+    /// jemalloc's own, with a size (`sdallocx`) or without.
+    Dallocx = 15,
     /// `GlobalAlloc::realloc` of the Rust wrapper.
-    RustRealloc = 12,
+    RustRealloc = 16,
     /// `GlobalAlloc::alloc_zeroed` of the Rust wrapper.
-    RustAllocZeroed = 13,
+    RustAllocZeroed = 17,
     /// `GlobalAlloc::alloc` of the Rust wrapper.
-    RustAlloc = 14,
+    RustAlloc = 18,
     /// `GlobalAlloc::dealloc` of the Rust wrapper.
-    RustDealloc = 15,
+    RustDealloc = 19,
 }
 
 /// Length of the per-function arrays.
-pub const FUNCTIONS: usize = 16;
+pub const FUNCTIONS: usize = 20;
 
 impl Function {
     /// Every function, in the order in which a person reads them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; FUNCTIONS] = [
         Self::Malloc,
         Self::Calloc,
         Self::Realloc,
@@ -51,6 +59,10 @@ impl Function {
         Self::RustDealloc,
         Self::OperatorNew,
         Self::OperatorDelete,
+        Self::Mallocx,
+        Self::Rallocx,
+        Self::Xallocx,
+        Self::Dallocx,
     ];
 
     /// The name a person reads, in `stat` and as the leaf frame of allocation stacks.
@@ -72,12 +84,16 @@ impl Function {
             Self::RustDealloc => "dealloc",
             Self::OperatorNew => "operator new",
             Self::OperatorDelete => "operator delete",
+            Self::Mallocx => "mallocx",
+            Self::Rallocx => "rallocx",
+            Self::Xallocx => "xallocx",
+            Self::Dallocx => "dallocx",
         }
     }
 
     /// Whether the function only releases memory.
     pub const fn releases(self) -> bool {
-        matches!(self, Self::Free | Self::RustDealloc | Self::OperatorDelete)
+        matches!(self, Self::Free | Self::RustDealloc | Self::OperatorDelete | Self::Dallocx)
     }
 
     /// Whether the function is one of Rust's `GlobalAlloc`.

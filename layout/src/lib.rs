@@ -37,7 +37,7 @@ pub use record::{
 /// First eight bytes of every store.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PROFRECS");
 /// Version of this layout; a reader refuses any other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes of a chunk.
 pub const CHUNK: usize = 4096;
 /// Byte offset of the chunk directory.

@@ -190,7 +190,7 @@ record! {
         /// Inode of the PID namespace in which `pid` is the process's number (pid_namespaces(7)); 0: not known.
         pid_namespace: u64,
         /// Reserved.
-        reserved: [u64; 11],
+        reserved: [u64; 3],
     }
 }
 
@@ -221,7 +221,7 @@ record! {
         /// How far below that they are. A signed number, like their difference, which is what the thread has not brought in yet.
         live_bytes_below_max: u64,
         /// Reserved.
-        reserved: [u64; 24],
+        reserved: [u64; 16],
     }
 }
 

@@ -33,18 +33,20 @@ macro_rules! front {
                 "mov qword ptr [rsp], rdi",
                 "mov qword ptr [rsp + 8], rsi",
                 "mov qword ptr [rsp + 16], rdx",
+                "mov qword ptr [rsp + 24], rcx",
                 "mov rdi, rsp",
                 "call {before}",
                 "mov rdi, qword ptr [rsp]",
                 "mov rsi, qword ptr [rsp + 8]",
                 "mov rdx, qword ptr [rsp + 16]",
+                "mov rcx, qword ptr [rsp + 24]",
                 "call qword ptr [rip + {real}]",
-                "mov qword ptr [rsp + 24], rax",
+                "mov qword ptr [rsp + 32], rax",
                 "mov rdi, rsp",
                 "lea rsi, [rsp + {frame}]",
                 "mov rdx, rbp",
                 "call {after}",
-                "mov rax, qword ptr [rsp + 24]",
+                "mov rax, qword ptr [rsp + 32]",
                 "add rsp, {frame}",
                 ".cfi_def_cfa_offset 8",
                 "ret",
@@ -91,6 +93,9 @@ fronts! {
         new_array_aligned / NEW_ARRAY_ALIGNED: OperatorNew;
         new_aligned_nothrow / NEW_ALIGNED_NOTHROW: OperatorNew;
         new_array_aligned_nothrow / NEW_ARRAY_ALIGNED_NOTHROW: OperatorNew;
+        mallocx / MALLOCX: Mallocx;
+        rallocx / RALLOCX: Rallocx;
+        xallocx / XALLOCX: Xallocx;
     }
     release {
         free / FREE: Free;
@@ -106,6 +111,10 @@ fronts! {
         delete_array_sized_aligned / DELETE_ARRAY_SIZED_ALIGNED: OperatorDelete;
         delete_aligned_nothrow / DELETE_ALIGNED_NOTHROW: OperatorDelete;
         delete_array_aligned_nothrow / DELETE_ARRAY_ALIGNED_NOTHROW: OperatorDelete;
+        dallocx / DALLOCX: Dallocx;
+        sdallocx / SDALLOCX: Dallocx;
+        free_sized / FREE_SIZED: Free;
+        free_aligned_sized / FREE_ALIGNED_SIZED: Free;
     }
 }
 
@@ -163,7 +172,7 @@ macro_rules! door {
 }
 
 /// Every front, by the name of what it stands in front of.
-pub(crate) static DOORS: [Door; 32] = [
+pub(crate) static DOORS: [Door; 39] = [
     door!(Family, c"malloc", MALLOC, malloc),
     door!(Family, c"calloc", CALLOC, calloc),
     door!(Family, c"realloc", REALLOC, realloc),
@@ -174,26 +183,33 @@ pub(crate) static DOORS: [Door; 32] = [
     door!(Family, c"valloc", VALLOC, valloc),
     door!(Family, c"pvalloc", PVALLOC, pvalloc),
     door!(Family, c"free", FREE, free),
-    door!(Operator, c"_Znwm", NEW, new),
-    door!(Operator, c"_Znam", NEW_ARRAY, new_array),
-    door!(Operator, c"_ZnwmRKSt9nothrow_t", NEW_NOTHROW, new_nothrow),
-    door!(Operator, c"_ZnamRKSt9nothrow_t", NEW_ARRAY_NOTHROW, new_array_nothrow),
-    door!(Operator, c"_ZnwmSt11align_val_t", NEW_ALIGNED, new_aligned),
-    door!(Operator, c"_ZnamSt11align_val_t", NEW_ARRAY_ALIGNED, new_array_aligned),
-    door!(Operator, c"_ZnwmSt11align_val_tRKSt9nothrow_t", NEW_ALIGNED_NOTHROW, new_aligned_nothrow),
-    door!(Operator, c"_ZnamSt11align_val_tRKSt9nothrow_t", NEW_ARRAY_ALIGNED_NOTHROW, new_array_aligned_nothrow),
-    door!(Operator, c"_ZdlPv", DELETE, delete),
-    door!(Operator, c"_ZdaPv", DELETE_ARRAY, delete_array),
-    door!(Operator, c"_ZdlPvm", DELETE_SIZED, delete_sized),
-    door!(Operator, c"_ZdaPvm", DELETE_ARRAY_SIZED, delete_array_sized),
-    door!(Operator, c"_ZdlPvRKSt9nothrow_t", DELETE_NOTHROW, delete_nothrow),
-    door!(Operator, c"_ZdaPvRKSt9nothrow_t", DELETE_ARRAY_NOTHROW, delete_array_nothrow),
-    door!(Operator, c"_ZdlPvSt11align_val_t", DELETE_ALIGNED, delete_aligned),
-    door!(Operator, c"_ZdaPvSt11align_val_t", DELETE_ARRAY_ALIGNED, delete_array_aligned),
-    door!(Operator, c"_ZdlPvmSt11align_val_t", DELETE_SIZED_ALIGNED, delete_sized_aligned),
-    door!(Operator, c"_ZdaPvmSt11align_val_t", DELETE_ARRAY_SIZED_ALIGNED, delete_array_sized_aligned),
-    door!(Operator, c"_ZdlPvSt11align_val_tRKSt9nothrow_t", DELETE_ALIGNED_NOTHROW, delete_aligned_nothrow),
-    door!(Operator, c"_ZdaPvSt11align_val_tRKSt9nothrow_t", DELETE_ARRAY_ALIGNED_NOTHROW, delete_array_aligned_nothrow),
+    door!(Extra, c"_Znwm", NEW, new),
+    door!(Extra, c"_Znam", NEW_ARRAY, new_array),
+    door!(Extra, c"_ZnwmRKSt9nothrow_t", NEW_NOTHROW, new_nothrow),
+    door!(Extra, c"_ZnamRKSt9nothrow_t", NEW_ARRAY_NOTHROW, new_array_nothrow),
+    door!(Extra, c"_ZnwmSt11align_val_t", NEW_ALIGNED, new_aligned),
+    door!(Extra, c"_ZnamSt11align_val_t", NEW_ARRAY_ALIGNED, new_array_aligned),
+    door!(Extra, c"_ZnwmSt11align_val_tRKSt9nothrow_t", NEW_ALIGNED_NOTHROW, new_aligned_nothrow),
+    door!(Extra, c"_ZnamSt11align_val_tRKSt9nothrow_t", NEW_ARRAY_ALIGNED_NOTHROW, new_array_aligned_nothrow),
+    door!(Extra, c"_ZdlPv", DELETE, delete),
+    door!(Extra, c"_ZdaPv", DELETE_ARRAY, delete_array),
+    door!(Extra, c"_ZdlPvm", DELETE_SIZED, delete_sized),
+    door!(Extra, c"_ZdaPvm", DELETE_ARRAY_SIZED, delete_array_sized),
+    door!(Extra, c"_ZdlPvRKSt9nothrow_t", DELETE_NOTHROW, delete_nothrow),
+    door!(Extra, c"_ZdaPvRKSt9nothrow_t", DELETE_ARRAY_NOTHROW, delete_array_nothrow),
+    door!(Extra, c"_ZdlPvSt11align_val_t", DELETE_ALIGNED, delete_aligned),
+    door!(Extra, c"_ZdaPvSt11align_val_t", DELETE_ARRAY_ALIGNED, delete_array_aligned),
+    door!(Extra, c"_ZdlPvmSt11align_val_t", DELETE_SIZED_ALIGNED, delete_sized_aligned),
+    door!(Extra, c"_ZdaPvmSt11align_val_t", DELETE_ARRAY_SIZED_ALIGNED, delete_array_sized_aligned),
+    door!(Extra, c"_ZdlPvSt11align_val_tRKSt9nothrow_t", DELETE_ALIGNED_NOTHROW, delete_aligned_nothrow),
+    door!(Extra, c"_ZdaPvSt11align_val_tRKSt9nothrow_t", DELETE_ARRAY_ALIGNED_NOTHROW, delete_array_aligned_nothrow),
+    door!(Extra, c"mallocx", MALLOCX, mallocx),
+    door!(Extra, c"rallocx", RALLOCX, rallocx),
+    door!(Extra, c"xallocx", XALLOCX, xallocx),
+    door!(Extra, c"dallocx", DALLOCX, dallocx),
+    door!(Extra, c"sdallocx", SDALLOCX, sdallocx),
+    door!(Extra, c"free_sized", FREE_SIZED, free_sized),
+    door!(Extra, c"free_aligned_sized", FREE_ALIGNED_SIZED, free_aligned_sized),
     door!(Linker, c"dlopen", DLOPEN, dlopen),
     door!(Linker, c"dlsym", DLSYM, dlsym),
 ];

@@ -1,7 +1,7 @@
 //! Allocations that come in by another door than the exported functions: executables with a malloc of their own, allocators with operators of their own.
 
 use profile_recorder_tests::stacks::{self, Stack};
-use profile_recorder_tests::{output, programs, run, scratch, text};
+use profile_recorder_tests::{folded, output, programs, run, scratch, text};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -201,6 +201,68 @@ fn operators_that_an_allocator_brings_along_are_counted_to_the_unit() {
         assert!(calls(&json, "free") < 20, "{preload}: {json}");
         assert_eq!(json.get("unseen"), None);
     }
+}
+
+/// A program with calls of jemalloc's own functions, linked with these flags.
+fn extras(directory: &Path, name: &str, flags: &[&str]) -> String {
+    let program = directory.join(name);
+    compile("gcc", flags, "jemalloc.c", &program);
+    program.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn functions_that_jemalloc_has_besides_are_counted_and_followed_to_the_unit() {
+    let directory = scratch();
+    let plain = extras(directory.path(), "plain", &[]);
+    let bound = extras(directory.path(), "bound", &["-no-pie", "-Wl,-z,now"]);
+    let linked = extras(directory.path(), "linked", &[JEMALLOC]);
+    for (program, preload) in [(&plain, JEMALLOC), (&bound, JEMALLOC), (&linked, "")] {
+        let (alone, recorded, json) = counted(&[program], preload);
+        assert_same(&alone, &recorded);
+        let printed = text(&recorded.stdout);
+        let mut lines = printed.lines();
+        assert_eq!(lines.next(), Some("resized 120 zeroed 60"));
+        for line in lines {
+            let [function, calls_made, bytes] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            assert_eq!(calls(&json, function).to_string(), calls_made, "{function}: {json}");
+            let counted = json["functions"][function]["bytes"].as_u64().unwrap_or(0);
+            assert_eq!(counted.to_string(), bytes, "{function}: {json}");
+        }
+        assert_eq!(calls(&json, "free"), 80, "{json}");
+        assert_eq!(json.get("unseen"), None);
+
+        let profile = directory.path().join("live.folded");
+        let record = ["record", "--quiet", "--mode", "heap", "-o", profile.to_str().unwrap(), "--"];
+        let recorded = output(run(&record).arg(program).env("LD_PRELOAD", preload));
+        assert_same(&alone, &recorded);
+        // What was made by `mallocx` and got its last size by `xallocx`; of all else there is nothing left.
+        assert_eq!(folded::sum(&profile, ";resize;xallocx"), 7 * 5001, "{preload}");
+        assert_eq!(folded::sum(&profile, "allocx"), 7 * 5001, "{preload}");
+        assert_eq!(folded::sum(&profile, ";main;malloc"), 0, "{preload}");
+    }
+    for preload in [TCMALLOC, ""] {
+        let (alone, recorded, json) = counted(&[&plain], preload);
+        assert_same(&alone, &recorded);
+        assert_eq!((recorded.status.code(), calls(&json, "mallocx")), (Some(9), 0));
+    }
+}
+
+#[test]
+fn blocks_that_an_allocator_is_given_back_with_their_size_are_freed() {
+    let directory = scratch();
+    let [allocator, program] = ["liballocator.so", "sized"].map(|name| directory.path().join(name));
+    compile("gcc", &["-DALLOCATOR", "-shared", "-fPIC", "-fno-builtin"], "sized.c", &allocator);
+    compile("gcc", &["-fno-builtin", "-fno-optimize-sibling-calls"], "sized.c", &program);
+    let [allocator, program] = [&allocator, &program].map(|path| path.to_str().unwrap());
+    let (alone, recorded, json) = counted(&[program], allocator);
+    assert_same(&alone, &recorded);
+    assert_eq!(recorded.status.code(), Some(0));
+    assert_eq!(calls(&json, "free"), 1501, "{json}");
+    let profile = directory.path().join("live.folded");
+    let record = ["record", "--quiet", "--mode", "heap", "-o", profile.to_str().unwrap(), "--"];
+    let recorded = output(run(&record).arg(program).env("LD_PRELOAD", allocator));
+    assert_same(&alone, &recorded);
+    assert_eq!((folded::sum(&profile, ";make;malloc"), folded::sum(&profile, ";aligned_alloc")), (77, 0));
 }
 
 #[test]

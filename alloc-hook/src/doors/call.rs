@@ -16,18 +16,18 @@ use layout::{Called, Function};
 #[repr(C)]
 #[derive(Debug)]
 pub struct Call {
-    arguments: [usize; 3],
+    arguments: [usize; 4],
     /// What the real function returned.
     result: usize,
     /// Calls that the thread had made before: of functions that allocate; or of those that release, in the order of [`RELEASING`].
-    before: [u64; 2],
+    before: [u64; RELEASING.len()],
     freed: Freed,
 }
 
 /// Bytes that a front takes of the stack: a call, and the stack pointer is a multiple of 16 again.
 pub const FRAME: usize = size_of::<Call>().next_multiple_of(16) + 8;
 
-const RELEASING: [Function; 2] = [Function::Free, Function::OperatorDelete];
+const RELEASING: [Function; 3] = [Function::Free, Function::OperatorDelete, Function::Dallocx];
 
 /// What the thread's own calls are counted in.
 fn calls() -> &'static [Called] {
@@ -56,13 +56,16 @@ const fn function(number: u8) -> Function {
 /// Before a function that allocates.
 pub unsafe extern "C" fn allocating<const NUMBER: u8>(call: *mut Call) {
     look_if_due();
-    let reallocates = matches!(const { function(NUMBER) }, Function::Realloc | Function::Reallocarray);
+    let reallocates = matches!(
+        const { function(NUMBER) },
+        Function::Realloc | Function::Reallocarray | Function::Rallocx | Function::Xallocx
+    );
     // SAFETY: the front's frame, with the caller's arguments in it.
     let [address, ..] = unsafe { (*call).arguments };
     let freed = if reallocates { before_realloc(Function::Realloc, address as *mut u8, 0) } else { Freed::NOTHING };
     // SAFETY: the frame has room for both.
     unsafe {
-        (&raw mut (*call).before).write([allocations(calls()), 0]);
+        (&raw mut (*call).before).write([allocations(calls()), 0, 0]);
         (&raw mut (*call).freed).write(freed);
     }
 }
@@ -70,11 +73,13 @@ pub unsafe extern "C" fn allocating<const NUMBER: u8>(call: *mut Call) {
 /// After it. `sp` is what the stack pointer was when the front was called, and `fp` the caller's frame pointer.
 pub unsafe extern "C" fn allocated<const NUMBER: u8>(call: *mut Call, sp: u64, fp: u64) {
     // SAFETY: `allocating` wrote what the front did not.
-    let Call { arguments: [first, second, third], result, before: [before, _], freed } = unsafe { &*call };
+    let Call { arguments: [first, second, third, _], result, before: [before, ..], freed } = unsafe { &*call };
     let function = const { function(NUMBER) };
     let size = match function {
         Function::Calloc => first.checked_mul(*second).unwrap_or(0),
-        Function::Realloc | Function::AlignedAlloc | Function::Memalign => *second,
+        Function::Realloc | Function::AlignedAlloc | Function::Memalign | Function::Rallocx | Function::Xallocx => {
+            *second
+        }
         Function::Reallocarray => second.checked_mul(*third).unwrap_or(0),
         Function::PosixMemalign => *third,
         _ => *first,
@@ -83,6 +88,9 @@ pub unsafe extern "C" fn allocated<const NUMBER: u8>(call: *mut Call, sp: u64, f
         // SAFETY: on success the pointer was written.
         Function::PosixMemalign if *result as i32 == 0 => unsafe { *(*first as *const usize) },
         Function::PosixMemalign => 0,
+        // It tells how large the block is, which stays where it is, and as large as it was if it cannot be that large.
+        Function::Xallocx if *result >= *second => *first,
+        Function::Xallocx => 0,
         _ => *result,
     };
     let is_seen = allocations(calls()) != *before;
