@@ -15,7 +15,7 @@ use crate::modules::{self, Found, Gap, InFile, Lookup};
 use crate::probed::{Copied, Probed};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use layout::ModuleIndex;
-use unwind::arch::{rule_from_code, rule_of_start_code, rule_without_frame};
+use unwind::arch::{rule_from_code, rule_of_piece, rule_without_frame};
 use unwind::cfi::Source;
 use unwind::{FrameAddress, Memory, Rule};
 
@@ -260,9 +260,9 @@ fn rule_in_module<C: Context>(module: ModuleIndex, at: FrameAddress) -> (Rule, b
         Lookup::Rule(rule) => return (rule, true),
         Lookup::Gap(gap) => gap,
     };
-    // Linkers describe neither every procedure linkage table nor the first and the last instructions of an object.
+    // Linkers describe neither every procedure linkage table nor the first and the last instructions of an object, nor anybody what is written in assembly.
     let of_code = rule_from_code(at, &mut C::Code::default());
-    if let Some(rule) = of_code.or_else(|| rule_of_start_code(at, &mut C::Code::default())) {
+    if let Some(rule) = of_code.or_else(|| rule_of_piece(at, &mut C::Code::default())) {
         return (rule, true);
     }
     // No call ends before the first byte of a function that follows a gap: the address was put there, as the root of a coroutine.

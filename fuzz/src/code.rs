@@ -1,4 +1,4 @@
-//! Rules from the code itself ([`unwind::arch::rule_from_code`], [`unwind::x86_64::rule_of_start_code`]): what it cannot read does not matter, and the rules that it gives can be stepped by.
+//! Rules from the code itself ([`unwind::arch::rule_from_code`], [`unwind::x86_64::rule_of_piece`]): what it cannot read does not matter, and the rules that it gives can be stepped by.
 
 use crate::input::Input;
 use unwind::{FrameAddress, Memory, Rule, aarch64, x86_64};
@@ -33,7 +33,7 @@ pub fn check(data: &[u8]) {
         for address in [FrameAddress::Instruction(address), FrameAddress::ReturnAddress(address)] {
             let rules = [
                 x86_64::rule_from_code(address, &mut code).map(|rule| (rule, x86_64_is_frame(rule))),
-                x86_64::rule_of_start_code(address, &mut code).map(|rule| (rule, x86_64_is_frame(rule))),
+                x86_64::rule_of_piece(address, &mut code).map(|rule| (rule, x86_64_is_frame(rule))),
                 aarch64::rule_from_code(address, &mut code).map(|rule| (rule, aarch64_is_frame(rule))),
             ];
             for (rule, is_frame) in rules.into_iter().flatten() {

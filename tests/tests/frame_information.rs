@@ -136,6 +136,21 @@ fn a_register_that_may_hold_anything_leads_nowhere_in_a_large_region_without_fra
     }
 }
 
+#[test]
+fn what_v8_has_in_assembly_is_walked_without_a_description() {
+    let directory = scratch();
+    let program = directory.path().join("program");
+    programs::gcc(Some("iterates.c"), &["-fno-optimize-sibling-calls"], &program);
+    let recorded = stacks::allocs(&[program.to_str().unwrap()]).allocs;
+    let inner = stacks::with(&recorded, "visit");
+    assert_eq!(stacks::count(inner.iter().copied()), 1000, "{}", stacks::some(&recorded));
+    for stack in inner {
+        let names = stack.names();
+        assert!(names.ends_with(&["main", "outer", "iterate", "visit", "malloc"]), "{names:?}");
+        assert!(names.first().is_some_and(|root| root.contains("_start")), "{names:?}");
+    }
+}
+
 /// Objects with and without a description, linked into one executable.
 fn mixed(parts: [&[&str]; 3], directory: &Path) -> std::path::PathBuf {
     let objects = [1, 2, 3].map(|part| {

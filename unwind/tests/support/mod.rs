@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
-use profile_recorder_unwind::arch::{Registers, rule_from_code, rule_of_start_code};
+use profile_recorder_unwind::arch::{Registers, rule_from_code, rule_of_piece};
 use profile_recorder_unwind::build::{OwnedTable, Section, build, find_eh_frame};
 use profile_recorder_unwind::{FrameAddress, Memory, Rule, Rules, Step, Truncated, Walker};
 
@@ -121,7 +121,7 @@ impl Rules for Lookup<'_> {
         };
         let rule = u32::try_from(pc - bias).ok().and_then(|pc| table.as_table().lookup(pc));
         let rule = rule.or_else(|| rule_from_code(address, &mut ThisProcess(self.0)));
-        let rule = rule.or_else(|| rule_of_start_code(address, &mut ThisProcess(self.0)));
+        let rule = rule.or_else(|| rule_of_piece(address, &mut ThisProcess(self.0)));
         (rule.unwrap_or(Rule::NO_TABLE), ())
     }
 }

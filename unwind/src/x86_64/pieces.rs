@@ -1,4 +1,5 @@
-//! Rules for the code that a compiler puts into every object for its beginning and its end, and describes nowhere: glibc's `crti.S` and GCC's `crtstuff.c`, as GCC compiles it.
+//! Rules for well-known code that is described nowhere: what a compiler puts into every object for its beginning and its end (glibc's `crti.S` and GCC's `crtstuff.c`, as GCC compiles it), and what V8's
+//! collector calls to look at the stack, which is written in assembly (`PushAllRegistersAndIterateStack`).
 //!
 //! Each piece is known by all of its bytes but addresses, so that nothing else is taken for it.
 
@@ -18,9 +19,11 @@ struct Piece {
     inner: &'static [u8],
     /// Where these are the caller's `rbp`.
     pushed: &'static [u8],
+    /// Where `rbp` is the frame pointer, and any number of bytes was pushed.
+    framed: &'static [u8],
 }
 
-const PIECES: [Piece; 7] = [INIT, FINI, DEREGISTER, REGISTER, AUX, AUX_FIXED, DUMMY];
+const PIECES: [Piece; 8] = [INIT, FINI, DEREGISTER, REGISTER, AUX, AUX_FIXED, DUMMY, ITERATE];
 
 /// `_init`: calls `__gmon_start__`, if there is one.
 const INIT: Piece = Piece {
@@ -31,11 +34,17 @@ const INIT: Piece = Piece {
     outer: &[0, 22],
     inner: &[4, 11, 14, 16, 18],
     pushed: &[],
+    framed: &[],
 };
 
 /// `_fini`.
-const FINI: Piece =
-    Piece { code: &[0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xc3], outer: &[0, 8], inner: &[4], pushed: &[] };
+const FINI: Piece = Piece {
+    code: &[0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xc3],
+    outer: &[0, 8],
+    inner: &[4],
+    pushed: &[],
+    framed: &[],
+};
 
 /// `deregister_tm_clones`.
 const DEREGISTER: Piece = Piece {
@@ -46,6 +55,7 @@ const DEREGISTER: Piece = Piece {
     outer: &[0, 7, 14, 17, 19, 26, 29, 31, 40],
     inner: &[],
     pushed: &[],
+    framed: &[],
 };
 
 /// `register_tm_clones`.
@@ -58,6 +68,7 @@ const REGISTER: Piece = Piece {
     outer: &[0, 7, 14, 17, 20, 24, 28, 31, 34, 36, 43, 46, 48, 56],
     inner: &[],
     pushed: &[],
+    framed: &[],
 };
 
 /// `__do_global_dtors_aux`, which calls `__cxa_finalize`, if there is one, and `deregister_tm_clones`.
@@ -70,6 +81,7 @@ const AUX: Piece = Piece {
     outer: &[0, 4, 11, 13, 52, 56],
     inner: &[],
     pushed: &[14, 22, 25, 27, 34, 39, 44, 51],
+    framed: &[],
 };
 
 /// The same in an executable at a fixed address.
@@ -81,6 +93,7 @@ const AUX_FIXED: Piece = Piece {
     outer: &[0, 4, 11, 13, 30, 32],
     inner: &[],
     pushed: &[14, 17, 22, 29],
+    framed: &[],
 };
 
 /// `frame_dummy`, behind the end of the piece before it: jumps to `register_tm_clones`.
@@ -89,18 +102,34 @@ const DUMMY: Piece = Piece {
     outer: &[8, 12],
     inner: &[],
     pushed: &[],
+    framed: &[],
+};
+
+/// V8's `PushAllRegistersAndIterateStack`, the same in every node and Chromium so far: pushes what a function has to keep, and calls another.
+const ITERATE: Piece = Piece {
+    code: &[
+        0x55, 0x48, 0x89, 0xe5, 0x68, 0xcd, 0xcd, 0xcd, 0x00, 0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57,
+        0x49, 0x89, 0xd0, 0x48, 0x89, 0xe2, 0x41, 0xff, 0xd0, 0x48, 0x83, 0xc4, 0x30, 0x5d, 0xc3,
+    ],
+    outer: &[0, 32],
+    inner: &[],
+    pushed: &[1],
+    framed: &[4, 9, 10, 12, 14, 16, 18, 21, 24, 27, 31],
 };
 
 /// The rule for an address that no table covers, if it lies in one of these pieces.
 ///
 /// `code` reads instructions here. What it cannot read does not match.
 #[cold]
-pub fn rule_of_start_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<Rule> {
+pub fn rule_of_piece<M: Memory>(address: FrameAddress, code: &mut M) -> Option<Rule> {
     const PUSHED: Rule =
         Form::Frame { cfa: Cfa::Offset(Base::StackPointer, 16), fp: FramePointer::AtCfa(-16), signal: false }.encode();
+    const FRAMED: Rule =
+        Form::Frame { cfa: Cfa::Offset(Base::FramePointer, 16), fp: FramePointer::AtCfa(-16), signal: false }.encode();
     let mut bytes = Bytes { code, word: None };
     PIECES.iter().find_map(|piece| {
-        let places = [(piece.outer, frame(8)), (piece.inner, frame(16)), (piece.pushed, PUSHED)];
+        let places =
+            [(piece.outer, frame(8)), (piece.inner, frame(16)), (piece.pushed, PUSHED), (piece.framed, FRAMED)];
         places.into_iter().find_map(|(offsets, rule)| {
             let found =
                 offsets.iter().any(|offset| bytes.are(address.address().wrapping_sub((*offset).into()), piece.code));
@@ -148,7 +177,7 @@ mod tests {
         bytes.resize(96, 0xcc);
         let words: Vec<u64> =
             bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect();
-        let at = |at| rule_of_start_code(FrameAddress::Instruction(at), &mut Stack(START - 16, &words));
+        let at = |at| rule_of_piece(FrameAddress::Instruction(at), &mut Stack(START - 16, &words));
         (START - 1..START + code.len() as u64 + 1).map(at).collect()
     }
 
@@ -158,7 +187,7 @@ mod tests {
             let rules = rules(piece.code);
             for (at, rule) in (-1_i32..).zip(rules) {
                 let among = |offsets: &[u8]| offsets.iter().any(|offset| i32::from(*offset) == at);
-                let is_known = among(piece.outer) || among(piece.inner) || among(piece.pushed);
+                let is_known = [piece.outer, piece.inner, piece.pushed, piece.framed].into_iter().any(among);
                 assert_eq!(rule.is_some(), is_known, "{at}");
                 assert_eq!(rule == Some(frame(8)), among(piece.outer), "{at}");
                 assert_eq!(rule == Some(frame(16)), among(piece.inner), "{at}");
