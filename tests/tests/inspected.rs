@@ -54,7 +54,7 @@ const FAMILY: [&str; 11] = [
     "malloc_usable_size",
 ];
 /// Fronts of functions that slots lead to: one of each code, and all that are called like these differ in the pointer alone.
-const DOORS: [&str; 14] = [
+const DOORS: [&str; 18] = [
     "malloc",
     "calloc",
     "realloc",
@@ -67,6 +67,10 @@ const DOORS: [&str; 14] = [
     "free",
     "new",
     "delete",
+    "mallocx",
+    "rallocx",
+    "xallocx",
+    "dallocx",
     "dlopen",
     "dlsym",
 ];
@@ -303,6 +307,12 @@ const COLD: Reasons = &[
     ("profile_recorder_capture::region::allocate_chunks", "the store grows"),
     ("<profile_recorder_capture::thread::ThreadState>::find_stack", "a thread whose stack was not asked for before"),
     ("<profile_recorder_capture::probed::Probed>::is_page_readable_slow", "a page outside the thread's stack"),
+    ("<profile_recorder_alloc_hook::live::table::Locked>::grow", "the live table grows"),
+    ("<profile_recorder_alloc_hook::live::table::Locked>::insert_and_gather", "many blocks that lie together live"),
+    ("<profile_recorder_capture::kept::tips::Tips>::grow", "tips took each other's places"),
+    ("<profile_recorder_capture::tree::Tree>::make_room", "the index of the call tree grows"),
+    ("profile_recorder_alloc_hook::record::walked::values_elsewhere", "a stack that is not the thread's own"),
+    ("profile_recorder_alloc_hook::record::guard::mend", "a hook was left by a jump"),
 ];
 
 #[test]
@@ -335,14 +345,8 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
         ]),
         kernel: Some(&[
             ("yield_now", "a shard is taken"),
-            ("map", "the live table grows, or the tips"),
-            ("unmap", "the live table grows, or the tips"),
-            ("protect", "the recorder's stacks are made, when the first is needed"),
-            ("advise", "the live table grows, or the tips"),
-            ("populate", "the index of the call tree grows"),
             ("clock_ns", "when the peak of live memory was, and how long a shard was waited for"),
             ("is_readable", "a page outside the thread's stack"),
-            ("set_signal_mask", "the live table or the tips change in many steps, or a stack is walked on another"),
             ("is_on_alternate_stack", "a thread that is inside already, or was left"),
         ]),
         sources: Some((

@@ -268,8 +268,8 @@ impl Locked<'_> {
         Some(())
     }
 
-    /// Makes the table anew after a change that did not come to its end: an entry is in a slot that is not counted, or in two, as one that was about to move up. What takes more steps is done with signals
-    /// blocked. Without memory, it stays as it is.
+    /// Makes the table anew after a change that did not come to its end: an entry is in a slot that is not counted, or in two, as one that was about to move up, or its group does not know that it is apart.
+    /// What takes more steps is done with signals blocked. Without memory, it stays as it is, but for what groups know.
     #[cold]
     pub(super) fn mend(&mut self) {
         let count = self.shard.count.load(Ordering::Relaxed).max(PAGE_SLOTS);
@@ -281,6 +281,22 @@ impl Locked<'_> {
                 None => table.put(entry),
             }
         });
+        self.count_apart();
+    }
+
+    /// Counts the blocks anew that are apart.
+    fn count_apart(&mut self) {
+        let slots = self.shard.slots();
+        // SAFETY: below the number of slots.
+        let entries = || (0..slots.count).map(|index| unsafe { slots.at(index) });
+        entries().filter(|entry| entry.is_paged()).for_each(|group| group.rest &= ONE_APART - 1);
+        let apart = entries().filter(|entry| !entry.is_paged() && entry.is_apart());
+        for address in apart.map(|entry| entry.address()) {
+            if let Found::Group(at) = Self::find(slots, slots.home(address >> GROUP), address) {
+                // SAFETY: found there.
+                unsafe { slots.at(at) }.rest += ONE_APART;
+            }
+        }
     }
 
     /// The slot of an entry for the same.
@@ -414,10 +430,8 @@ impl Locked<'_> {
     }
 
     /// The same, where blocks of the group are apart, or this one is to be.
-    #[cold]
     #[inline(never)]
     fn insert_apart(&mut self, slots: Slots, at: usize, new: Entry) -> Option<Allocation> {
-        let _blocked = Blocked::new();
         self.shard.recent.forget();
         if let Some(at) = Self::find_apart(slots, new.address()) {
             return Some(Self::replace(slots, at, new));
@@ -506,10 +520,8 @@ impl Locked<'_> {
     }
 
     /// The same, where blocks of its group are apart.
-    #[cold]
     #[inline(never)]
     fn remove_apart(&mut self, slots: Slots, group: usize, address: u64) -> Option<Allocation> {
-        let _blocked = Blocked::new();
         let at = Self::find_apart(slots, address)?;
         // SAFETY: found there.
         unsafe { slots.at(group) }.rest -= ONE_APART;

@@ -147,7 +147,8 @@ fn groups_of_which_nothing_lives_make_room() {
     assert_eq!(shard.slots().count, PAGE_SLOTS);
 }
 
-/// What a jump leaves behind: an entry that was written and not counted, one that was moved up and is still where it was, one whose place was free by then.
+/// What a jump leaves behind: an entry that was written and not counted, one that was moved up and is still where it was, one whose place was free by then; groups that count one too many that are apart, or
+/// one too few.
 #[test]
 fn a_table_that_was_left_in_the_middle_of_a_change_is_mended() {
     let shard = Shard::new();
@@ -155,7 +156,7 @@ fn a_table_that_was_left_in_the_middle_of_a_change_is_mended() {
     let mut model = HashMap::new();
     // Blocks of groups with a page, of others, and apart.
     let blocks =
-        (1..400_u64).map(|i| i * 64).chain((1..300).map(|i| (1 << 30) + i * 4096)).chain((1..20).map(|i| i * 64 + 8));
+        (1..400_u64).map(|i| i * 64).chain((1..300).map(|i| (1 << 30) + i * 4096)).chain((1..80).map(|i| i * 64 + 8));
     for address in blocks {
         insert(&mut table, address, address);
         model.insert(address, address);
@@ -173,6 +174,15 @@ fn a_table_that_was_left_in_the_middle_of_a_change_is_mended() {
     unsafe {
         *all.at(twice) = *all.at(other);
         *all.at(halfway) = Entry { key: 0, ..Entry::new(&allocation(1 << 40, 5)).unwrap() };
+    }
+    let with_apart = (0..all.count).filter(|index| entry(*index).is_paged() && entry(*index).has_apart());
+    let with_apart: std::vec::Vec<_> = with_apart.collect();
+    assert!(with_apart.len() > 1, "{with_apart:?}");
+    for (count, index) in with_apart.into_iter().enumerate() {
+        let by = if count % 2 == 0 { ONE_APART } else { ONE_APART.wrapping_neg() };
+        // SAFETY: as above.
+        let group = unsafe { all.at(index) };
+        group.rest = group.rest.wrapping_add(by);
     }
     shard.used.store(before.0 + before.1 - 3, Ordering::Relaxed);
     table.mend();
