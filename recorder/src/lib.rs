@@ -29,6 +29,8 @@ mod health;
 mod in_child;
 pub mod labels;
 #[cfg(feature = "server")]
+mod last_thread;
+#[cfg(feature = "server")]
 mod limits;
 mod lock;
 #[cfg(feature = "server")]

@@ -87,7 +87,24 @@ fn tids() -> impl Iterator<Item = &'static AtomicU32> {
     places.flat_map(|places| &places.tids)
 }
 
-fn running() -> impl Iterator<Item = u32> {
+/// Threads that were started and are not among the others yet.
+static STARTING: AtomicU32 = AtomicU32::new(0);
+
+/// How often threads of the recorder have begun and ended; `None` in the moment in which one does.
+#[cfg(feature = "server")]
+pub(crate) fn started_and_ended() -> Option<u32> {
+    let changes = CHANGES.load(Ordering::SeqCst);
+    (STARTING.load(Ordering::SeqCst) == 0 && changes.is_multiple_of(2)).then_some(changes)
+}
+
+/// Whether there are any.
+#[cfg(feature = "server")]
+pub(crate) fn has_threads() -> bool {
+    STARTING.load(Ordering::SeqCst) != 0 || running().next().is_some()
+}
+
+/// Those that run.
+pub(crate) fn running() -> impl Iterator<Item = u32> {
     tids().map(|tid| tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
 }
 
@@ -99,6 +116,7 @@ fn running() -> impl Iterator<Item = u32> {
 fn own_thread() {
     thread::ignore_current();
     LISTED.with(|_| ());
+    STARTING.fetch_sub(1, Ordering::SeqCst);
     // It began so where the recorder started it.
     syscall::set_signal_mask(BLOCKED);
 }
@@ -113,11 +131,16 @@ pub(crate) fn spawn<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let start = room::Start::of_a_thread().ok_or(io::ErrorKind::OutOfMemory)?;
     let _blocking = Blocking::new();
-    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+    STARTING.fetch_add(1, Ordering::SeqCst);
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         own_thread();
         drop(start);
         work()
-    })
+    });
+    if started.is_err() {
+        STARTING.fetch_sub(1, Ordering::SeqCst);
+    }
+    started
 }
 
 /// Lets the application's threads go before, from here to the end of the calling thread: what is left for it to do has time. Where the application leaves a processor nothing to spare, that is a tenth of it.
@@ -189,6 +212,7 @@ pub(crate) unsafe fn reset_in_child() {
     unsafe { CHANGING.take_in_child() };
     tids().for_each(|tid| tid.store(0, Ordering::Relaxed));
     ENDED_NS.store(0, Ordering::Relaxed);
+    STARTING.store(0, Ordering::Relaxed);
     CHANGES.store(0, Ordering::Release);
     room::reset_in_child();
 }

@@ -18,7 +18,7 @@ use crate::sampler::timers;
 use crate::sampler::wall::{Watch, WithRunning};
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
-use crate::{engine, limits, registry};
+use crate::{engine, last_thread, limits, registry};
 use capture::region::{self, Purpose};
 use capture::{syscall, tls};
 use layout::modes;
@@ -150,6 +150,7 @@ pub(crate) fn thread_starts() {
 pub(crate) fn forget_parents() {
     AGENT_OF.store(0, Ordering::Relaxed);
     IS_AGAIN.store(false, Ordering::Relaxed);
+    last_thread::reset_in_child();
     // SAFETY: the process has one thread, which forked outside of this module.
     std::mem::forget(unsafe { AGENT.take_in_child() });
 }

@@ -1,7 +1,9 @@
 //! A recording that ends badly is still a whole profile.
 
+use profile_recorder_tests::resident::serve;
 use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
 use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 
 fn assert_recorded(how: &str, code: Option<i32>, signal: Option<i32>) {
     let directory = scratch();
@@ -40,4 +42,26 @@ fn a_program_that_crashes_is_recorded() {
 #[test]
 fn a_program_that_is_killed_is_recorded() {
     assert_recorded("kill", None, Some(9));
+}
+
+/// The recorder has a thread in it, which the C library counts.
+#[test]
+fn a_process_that_ends_with_its_last_thread_ends() {
+    let directory = scratch();
+    let program = programs::compile_c("last", directory.path());
+    let profile = directory.path().join("p.folded");
+    let record = ["record", "--quiet", "--mode", "wall", "-o", profile.to_str().unwrap(), "--"];
+    for (how, count) in [("main", "1"), ("main", "2"), ("main", "30"), ("stays", "4"), ("child", "3")] {
+        let alone = output(Command::new(&program).args([how, count]));
+        assert!(text(&alone.stdout).ends_with("ends\n"), "{how} {count}: {}", text(&alone.stdout));
+        for round in 0..10 {
+            let recorded = output(programs::limited(&record).arg(&program).args([how, count]));
+            let mut serving = Command::new("timeout");
+            let served = output(serve(serving.arg("60").arg(&program).args([how, count]), directory.path()));
+            for (with, ran) in [("recorded", recorded), ("served", served)] {
+                let what = format!("{how} {count}, {with}, round {round}: {}", text(&ran.stderr));
+                assert_eq!((text(&ran.stdout), ran.status), (text(&alone.stdout), alone.status), "{what}");
+            }
+        }
+    }
 }

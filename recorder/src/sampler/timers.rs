@@ -214,9 +214,12 @@ pub(crate) fn ask() {
 
 /// On a thread that ends.
 fn thread_ends(thread: &'static ThreadState) {
-    let _blocked = Blocked::new();
+    let blocked = Blocked::new();
     leave(thread);
     thread::retire_current();
+    drop(blocked);
+    #[cfg(feature = "server")]
+    crate::last_thread::thread_ends();
 }
 
 /// The calling thread ends: what it did up to now is noted. Its signals are blocked.
