@@ -3,7 +3,7 @@
 //! # Safety
 //! Both do what the C library's functions of their names do: a system call, and errno.
 
-use crate::{execute, signal};
+use crate::{execute, namespaces, signal};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use profile_recorder::preload;
@@ -60,6 +60,10 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         "je {execute}",
         "cmp rdi, {rt_sigaction}",
         "je {act}",
+        "cmp rdi, {unshare}",
+        "je {change}",
+        "cmp rdi, {setns}",
+        "je {change}",
         "jmp {kernel}",
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
@@ -69,7 +73,10 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         rt_sigaction = const libc::SYS_rt_sigaction,
         confine = sym confine,
         execute = sym execute::by_number,
+        unshare = const libc::SYS_unshare,
+        setns = const libc::SYS_setns,
         act = sym signal::by_number,
+        change = sym namespaces::change,
         kernel = sym kernel,
     )
 }
@@ -111,12 +118,12 @@ unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: 
     result
 }
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: the address of the calling thread's errno.
     unsafe { *libc::__errno_location() }
 }
 
-fn set_errno(errno: c_int) {
+pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }

@@ -94,6 +94,7 @@ mod execute;
 mod filter;
 mod label;
 mod mask;
+mod namespaces;
 mod signal;
 mod thread;
 pub use clone::clone;
@@ -102,6 +103,7 @@ pub use execute::{daemon, execl, execle, execlp, execv, execve, execveat, execvp
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
 pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};
+pub use namespaces::{setns, unshare};
 pub use signal::{__sigaction, __sysv_signal, bsd_signal, sigaction, sigignore, siginterrupt, signal, sigset};
 pub use signal::{ssignal, sysv_signal};
 pub use thread::pthread_create;

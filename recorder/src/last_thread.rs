@@ -9,7 +9,7 @@
 //! Numbers are taken to belong together if those that were read before and after them are the same (SeqCst).
 
 use crate::own;
-use capture::syscall::{File, name_of_thread};
+use capture::syscall::{File, clock_ns, thread_cpu_clock};
 use capture::{thread, wait};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -71,8 +71,16 @@ fn are_all_known() -> Option<bool> {
     (known()? == before).then_some(all == before.1 + u32::from(is_first_gone))
 }
 
+/// Each has run, if only to be known.
 fn exists(tid: u32) -> bool {
-    name_of_thread(tid).is_some()
+    clock_ns(thread_cpu_clock(tid)) != 0
+}
+
+/// Whether the calling thread is the host's only one.
+pub(crate) fn is_only() -> bool {
+    // One of the recorder's that begins is not known yet.
+    wait::wait_at_most(MOST_NS, || own::started_and_ended().is_some());
+    threads().is_some_and(|threads| threads.all == 1 + own::running().filter(|tid| exists(*tid)).count() as u32)
 }
 
 /// What the kernel has of the process.

@@ -261,6 +261,37 @@ pub unsafe fn sigaction(
     unsafe { action::foreign_sigaction(signal, new, old, by_number) }
 }
 
+/// Makes a call that the kernel refuses to a process of several threads: without the recorder's, if they are what it minds. The recorder's agent ends for that, and begins anew.
+///
+/// `call` returns the number of the error, zero for none; it is made again where it is refused.
+pub fn alone(mut call: impl FnMut() -> i32) -> i32 {
+    let error = call();
+    #[cfg(feature = "server")]
+    if minds_threads(error) && is_recorded() && crate::own::has_threads() && crate::last_thread::is_only() {
+        return without_agent(error, call);
+    }
+    error
+}
+
+#[cfg(feature = "server")]
+fn without_agent(mut error: i32, mut call: impl FnMut() -> i32) -> i32 {
+    /// The agent's thread says that it is done before it is gone.
+    const MOST_NS: u64 = 100_000_000;
+    let ended = crate::resident::end();
+    capture::wait::wait_at_most(MOST_NS, || {
+        error = call();
+        !minds_threads(error)
+    });
+    crate::resident::go_on(ended);
+    error
+}
+
+/// Whether the kernel may have refused a call for a second thread.
+#[cfg(feature = "server")]
+fn minds_threads(error: i32) -> bool {
+    error == libc::EINVAL || error == libc::EUSERS
+}
+
 /// Whether there is an agent that may send ticks at any time.
 fn has_agent() -> bool {
     #[cfg(feature = "server")]

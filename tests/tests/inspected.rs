@@ -74,7 +74,7 @@ const DOORS: [&str; 18] = [
     "dlopen",
     "dlsym",
 ];
-const OTHERS: [&str; 38] = [
+const OTHERS: [&str; 40] = [
     "_Exit",
     "__sigaction",
     "__sysv_signal",
@@ -100,6 +100,7 @@ const OTHERS: [&str; 38] = [
     "profile_recorder_label_leave_v1",
     "pthread_create",
     "pthread_sigmask",
+    "setns",
     "sigaction",
     "sigignore",
     "siginterrupt",
@@ -113,6 +114,7 @@ const OTHERS: [&str; 38] = [
     "ssignal",
     "syscall",
     "sysv_signal",
+    "unshare",
 ];
 
 /// What is in memory of a library's file: sections by address.

@@ -1,6 +1,7 @@
 //! Programs that take liberties with processes, threads, stacks and limits: they print and end the same when recorded, in every mode.
 
-use profile_recorder_tests::{folded, programs, scratch, text};
+use profile_recorder_tests::resident::serve;
+use profile_recorder_tests::{folded, output, programs, scratch, text};
 use std::process::Command;
 
 #[test]
@@ -74,6 +75,42 @@ fn programs_with_sanitizers_are_recorded_in_every_mode_and_end_as_they_would() {
             assert_eq!(run(&mut programs::limited(&record)), plain, "{sanitizer}, {mode}");
             let sum = folded::sum(&profile, of);
             assert!(sum >= at_least, "{sanitizer}, {mode}: {sum} of {of}");
+        }
+    }
+}
+
+/// The kernel does not change the user namespace of a process with several threads.
+#[test]
+fn a_program_that_enters_a_user_namespace_has_one_thread_for_that() {
+    const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  (void)argv;
+  errno = 77;
+  int entered = argc > 1 ? (int)syscall(SYS_unshare, CLONE_NEWUSER) : unshare(CLONE_NEWUSER);
+  printf("%d %d\n", entered, errno);
+  int refused = unshare(1);
+  printf("%d %d\n", refused, errno);
+  return 4;
+}"#;
+    let directory = scratch();
+    let program = programs::compile_source("enters", SOURCE, directory.path());
+    let program = program.to_str().unwrap();
+    let profile = directory.path().join("p.folded");
+    let record = ["record", "--quiet", "--mode", "wall", "-o", profile.to_str().unwrap(), "--"];
+    for command in [&[program][..], &[program, "by number"], &["unshare", "--user", "--map-root-user", "id", "-u"]] {
+        let alone = output(Command::new(command[0]).args(&command[1..]));
+        let recorded = output(programs::limited(&record).args(command));
+        let mut serving = Command::new("timeout");
+        let served = output(serve(serving.arg("60").args(command), directory.path()));
+        for (with, ran) in [("recorded", recorded), ("served", served)] {
+            assert_eq!(text(&ran.stdout), text(&alone.stdout), "{command:?}, {with}: {}", text(&ran.stderr));
+            assert_eq!(ran.status, alone.status, "{command:?}, {with}");
         }
     }
 }
