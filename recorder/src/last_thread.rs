@@ -9,7 +9,8 @@
 //! Numbers are taken to belong together if those that were read before and after them are the same (SeqCst).
 
 use crate::own;
-use capture::syscall::{File, clock_ns, thread_cpu_clock};
+use crate::sampler::tasks::{self, exists};
+use capture::syscall::File;
 use capture::{thread, wait};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -63,24 +64,23 @@ fn are_all_known() -> Option<bool> {
     let known = || {
         let mut guests = 0;
         thread::each(|thread| guests += u32::from(thread.is_guest() && exists(thread.tid())));
-        let own = own::running().filter(|tid| exists(*tid)).count() as u32;
-        Some((own::started_and_ended()?, ENDING.load(Ordering::SeqCst) + guests + own))
+        Some((own::started_and_ended()?, ENDING.load(Ordering::SeqCst) + guests + own_threads()))
     };
     let before = known()?;
     let Threads { all, is_first_gone } = threads()?;
     (known()? == before).then_some(all == before.1 + u32::from(is_first_gone))
 }
 
-/// Each has run, if only to be known.
-fn exists(tid: u32) -> bool {
-    clock_ns(thread_cpu_clock(tid)) != 0
+/// How many the recorder has.
+fn own_threads() -> u32 {
+    own::running().filter(|tid| exists(*tid)).count() as u32
 }
 
 /// Whether the calling thread is the host's only one.
 pub(crate) fn is_only() -> bool {
     // One of the recorder's that begins is not known yet.
     wait::wait_at_most(MOST_NS, || own::started_and_ended().is_some());
-    threads().is_some_and(|threads| threads.all == 1 + own::running().filter(|tid| exists(*tid)).count() as u32)
+    threads().is_some_and(|threads| threads.all == 1 + own_threads())
 }
 
 /// What the kernel has of the process.
@@ -97,10 +97,9 @@ fn threads() -> Option<Threads> {
     parse(line.get(..length)?)
 }
 
-/// Of the line of `stat`: the third word and the twentieth. The second is a name in parentheses, and may contain any.
+/// Of the line of `stat`: the third word and the twentieth.
 fn parse(line: &[u8]) -> Option<Threads> {
-    let after_the_name = line.get(line.iter().rposition(|byte| *byte == b')')? + 1..)?;
-    let mut words = str::from_utf8(after_the_name).ok()?.split_ascii_whitespace();
+    let mut words = tasks::words(line)?;
     let state = words.next()?;
     Some(Threads { all: words.nth(20 - 4)?.parse().ok()?, is_first_gone: state == "Z" })
 }

@@ -4,6 +4,7 @@
 //! the process (clock ticks since boot, as in `/proc/PID/stat`, which tells it from a later process with the same pid).
 
 use crate::own_file::OwnFile;
+use crate::sampler::tasks;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -110,13 +111,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// When this process started, in clock ticks since boot.
 fn start_ticks() -> Option<u64> {
-    start_ticks_of(&fs::read_to_string("/proc/self/stat").ok()?)
-}
-
-fn start_ticks_of(stat: &str) -> Option<u64> {
-    // The name in parentheses may contain anything; field 22 is the 20th after it.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+    tasks::started(&fs::read("/proc/self/stat").ok()?)
 }
 
 #[cfg(test)]
@@ -165,7 +160,7 @@ mod tests {
     #[test]
     fn the_start_is_found_behind_any_name() {
         let stat = format!("7 (a) b) S {} 4711 0", (4..=21).map(|i| i.to_string()).collect::<Vec<_>>().join(" "));
-        assert_eq!(start_ticks_of(&stat), Some(4711));
-        assert_eq!(start_ticks_of("junk"), None);
+        assert_eq!(tasks::started(stat.as_bytes()), Some(4711));
+        assert_eq!(tasks::started(b"junk"), None);
     }
 }

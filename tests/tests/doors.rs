@@ -172,9 +172,14 @@ fn known(allocator: &str) -> (u64, u64) {
     (aligned.0 + OTHERS.0, aligned.1 + OTHERS.1)
 }
 
+/// A program with all kinds of operators, linked with these flags.
 fn operators(directory: &Path, name: &str, flags: &[&str]) -> String {
+    linked("g++", "operators.cc", directory, name, &[&["-std=c++17"], flags].concat())
+}
+
+fn linked(compiler: &str, source: &str, directory: &Path, name: &str, flags: &[&str]) -> String {
     let program = directory.join(name);
-    compile("g++", &[&["-std=c++17"], flags].concat(), "operators.cc", &program);
+    compile(compiler, flags, source, &program);
     program.to_str().unwrap().to_owned()
 }
 
@@ -203,19 +208,12 @@ fn operators_that_an_allocator_brings_along_are_counted_to_the_unit() {
     }
 }
 
-/// A program with calls of jemalloc's own functions, linked with these flags.
-fn extras(directory: &Path, name: &str, flags: &[&str]) -> String {
-    let program = directory.join(name);
-    compile("gcc", flags, "jemalloc.c", &program);
-    program.to_str().unwrap().to_owned()
-}
-
 #[test]
 fn functions_that_jemalloc_has_besides_are_counted_and_followed_to_the_unit() {
     let directory = scratch();
-    let plain = extras(directory.path(), "plain", &[]);
-    let bound = extras(directory.path(), "bound", &["-no-pie", "-Wl,-z,now"]);
-    let linked = extras(directory.path(), "linked", &[JEMALLOC]);
+    let program = |name, flags: &[&str]| linked("gcc", "jemalloc.c", directory.path(), name, flags);
+    let plain = program("plain", &[]);
+    let [bound, linked] = [program("bound", &["-no-pie", "-Wl,-z,now"]), program("linked", &[JEMALLOC])];
     for (program, preload) in [(&plain, JEMALLOC), (&bound, JEMALLOC), (&linked, "")] {
         let (alone, recorded, json) = counted(&[program], preload);
         assert_same(&alone, &recorded);

@@ -2,7 +2,7 @@
 
 use crate::own;
 use capture::clock;
-use capture::syscall::{File, clock_ns, name_of_thread};
+use capture::syscall::{File, clock_ns, name_of_thread, thread_cpu_clock};
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
@@ -84,9 +84,9 @@ impl Listing {
     }
 }
 
-/// Whether the kernel has a thread of this number in this process.
-fn exists(tid: u32) -> bool {
-    std::fs::metadata(format!("/proc/self/task/{tid}")).is_ok()
+/// Whether the kernel has a thread of this number in this process, and it ran, as each has that is known. One system call.
+pub(crate) fn exists(tid: u32) -> bool {
+    clock_ns(thread_cpu_clock(tid)) != 0
 }
 
 /// When a thread began, by CLOCK_MONOTONIC, as the kernel notes it in ticks: not before the first, and before the second.
@@ -100,10 +100,15 @@ pub(super) fn began(tid: u32) -> Option<(u64, u64)> {
     Some((first, first + tick))
 }
 
-/// The 22nd word of a line of `stat`; the second is a name in parentheses, and may contain any.
-fn started(line: &[u8]) -> Option<u64> {
+/// When the process or thread of a line of `stat` started, in clock ticks since boot: the 22nd word.
+pub(crate) fn started(line: &[u8]) -> Option<u64> {
+    words(line)?.nth(22 - 3)?.parse().ok()
+}
+
+/// The words of a line of `stat` (proc_pid_stat(5)) from the third on; the second is a name in parentheses, and may contain any.
+pub(crate) fn words(line: &[u8]) -> Option<impl Iterator<Item = &str>> {
     let after_the_name = line.get(line.iter().rposition(|byte| *byte == b')')? + 1..)?;
-    str::from_utf8(after_the_name).ok()?.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    Some(str::from_utf8(after_the_name).ok()?.split_ascii_whitespace())
 }
 
 /// A thread's name; none if it is gone.
