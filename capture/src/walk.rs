@@ -168,6 +168,13 @@ fn push(recording: &mut Recording, frame: Frame) {
     }
 }
 
+/// The frame address (DWARF's CFA) of a frame with these registers, at a return address: where its caller's arguments for it lie. `None` if it has no caller, or no rule tells.
+pub fn frame_address<C: Context>(memory: impl Memory, registers: Registers) -> Option<u64> {
+    let mut walker = walker::<C, _>(FrameAddress::ReturnAddress(registers.pc), registers, memory);
+    let frames = [walker.advance(), walker.advance()];
+    frames.iter().all(|step| matches!(step, Step::Frame(..))).then(|| walker.registers().sp)
+}
+
 pub(crate) fn reason_of(reason: unwind::Truncated) -> Truncated {
     match reason {
         unwind::Truncated::NoTable => Truncated::NoTable,

@@ -21,13 +21,15 @@ pub(crate) unsafe extern "C" fn kernel(number: c_long, a: u64, b: u64, c: u64, d
     }
     naked_asm!(
         ".cfi_startproc",
-        "mov rax, rdi",
+        // The number stays where the handler finds it that has a call made again (`sampler::resume`): nothing writes this close below the stack pointer.
+        "mov qword ptr [rsp - 8], rdi",
         "mov rdi, rsi",
         "mov rsi, rdx",
         "mov rdx, rcx",
         "mov r10, r8",
         "mov r8, r9",
         "mov r9, qword ptr [rsp + 8]",
+        "mov rax, qword ptr [rsp - 8]",
         "syscall",
         "cmp rax, -4095",
         "jae 2f",

@@ -33,3 +33,19 @@ fn an_action_is_what_the_program_said_by_whatever_function() {
     assert!(said.ends_with("done\n"), "{said}");
     assert_unchanged(&program, &[], &said);
 }
+
+/// However the program makes the call: by functions of the C library's of today and of glibc 2.41, with and without frame pointers, and by `syscall`.
+#[test]
+fn a_wait_that_a_tick_breaks_off_goes_on() {
+    let directory = scratch();
+    let program = programs::compile_c("broken_off", directory.path());
+    let profile = directory.path().join("p.folded");
+    for mode in ["cpu", "wall"] {
+        let record = ["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap(), "--"];
+        let recorded = output(run(&record).arg(&program));
+        let said = text(&recorded.stdout);
+        let waits: Vec<&str> = said.lines().collect();
+        assert_eq!(waits.len(), 6, "mode {mode}: {said}{}", text(&recorded.stderr));
+        assert!(waits.iter().all(|wait| wait.ends_with(": 1")), "mode {mode}: {said}");
+    }
+}

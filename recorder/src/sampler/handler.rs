@@ -10,8 +10,7 @@
 //! [`super::timers`] while the signal is blocked.
 #![allow(unsafe_code)]
 
-use super::resume::{self, Call};
-use super::{account, action, asking, effort, passed, spent};
+use super::{account, action, asking, effort, passed, resume, spent};
 use capture::modules::All;
 use capture::rules::InHandler;
 use capture::stack::Bounds;
@@ -219,9 +218,9 @@ unsafe fn go_on(context: *mut libc::c_void) {
     let mask = mask_of(context) | action::ours_alone();
     let registers = &mut context.uc_mcontext.gregs;
     let of = |index: i32| registers.get(index as usize).copied().unwrap_or(0) as u64;
-    let at = Call { pc: of(libc::REG_RIP), rax: of(libc::REG_RAX) };
-    if let Some(call) = resume::resumed(at, mask) {
-        for (index, value) in [(libc::REG_RIP, call.pc), (libc::REG_RAX, call.rax)] {
+    let at = Registers { pc: of(libc::REG_RIP), sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) };
+    if let Some(call) = resume::resumed(&at, of(libc::REG_RAX), mask) {
+        for (index, value) in [(libc::REG_RIP, call.pc), (libc::REG_RAX, call.number)] {
             if let Some(register) = registers.get_mut(index as usize) {
                 *register = value as i64;
             }

@@ -7,11 +7,16 @@
 //! moment when it comes. Then the call was begun just now, and has done nothing: the handler has the thread make it again. It waits as long as it was asked to, and longer by what it had
 //! waited: the way of a signal. Where another signal waits for the thread, EINTR is that one's, and stays.
 //!
-//! The number of the call is gone from the registers by then. It is read from the code, where the instruction before sets it, which is how compilers place it; a thread that comes by way of
-//! `syscall(2)`, which takes the number as an argument, is let go with its EINTR.
+//! The number of the call is gone from the registers by then. The instruction before shows where it was: it sets the number, which is how compilers place it, or loads it from the stack, where it
+//! still is. glibc 2.41 and later make every call that ends a cancelled thread in one function, which takes the number as an argument and leaves it nowhere; its caller has it as an argument of
+//! its own, above its return address. The C library's `syscall(2)` keeps it nowhere at all, so the preload library has one that does; a thread that comes by the C library's own is let go with
+//! its EINTR.
 
 use capture::probed::Probed;
+use capture::rules::InHandler;
 use capture::syscall::pending_signals;
+use capture::walk;
+use unwind::arch::Registers;
 use unwind::cfi::Source as _;
 
 const EINTR: i64 = 4;
@@ -20,37 +25,78 @@ const IO_PGETEVENTS: i64 = 333;
 /// Bytes of the system-call instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// What a handler may change in the context that it interrupted.
+/// What a handler changes in the context that it interrupted, to have a call made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
-    /// The instruction after the call; to make it again, the call itself.
+    /// The call's instruction.
     pub(super) pc: u64,
-    /// The call's result; to make it again, its number.
-    pub(super) rax: u64,
+    /// Its number, for `rax`.
+    pub(super) number: u64,
 }
 
-/// What to return to, if the thread was broken off in a call that can be made again. `mask` are the signals that it blocks.
-pub(super) fn resumed(at: Call, mask: u64) -> Option<Call> {
-    if at.rax as i64 != -EINTR {
+/// What to return to, if the thread was broken off in a call that can be made again: it is behind the call with these registers and this result (`rax`). `mask` are the signals that it blocks.
+pub(super) fn resumed(at: &Registers, result: u64, mask: u64) -> Option<Call> {
+    if result as i64 != -EINTR {
         return None;
     }
-    let code: [u8; LOOKED_AT] = Probed::new().read(at.pc.checked_sub(LOOKED_AT as u64)?)?;
-    let number = number_before(&code).filter(|number| is_broken_off(*number))?;
+    let mut memory = Probed::new();
+    let code: [u8; LOOKED_AT] = memory.read(at.pc.checked_sub(LOOKED_AT as u64)?)?;
+    let number = number_before(&code)?.read(at, &mut memory).filter(|number| is_broken_off(*number))?;
     let others = pending_signals() & !mask;
-    (others == 0).then_some(Call { pc: at.pc - SYSCALL.len() as u64, rax: number })
+    (others == 0).then_some(Call { pc: at.pc - SYSCALL.len() as u64, number })
 }
 
 /// Bytes of code that are looked at.
 const LOOKED_AT: usize = 14;
 
-/// The number that the instruction `mov eax, number` sets before the call that `code` ends with; an instruction that fetches an argument from the stack may lie between.
-fn number_before(code: &[u8]) -> Option<u64> {
+/// Where the number of a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Number {
+    Is(u64),
+    /// Loaded from here, by the stack pointer or by the frame pointer.
+    OnStack(i8),
+    InFrame(i8),
+    /// The seventh argument of the caller.
+    OfCaller,
+}
+
+impl Number {
+    fn read(self, at: &Registers, memory: &mut Probed) -> Option<u64> {
+        let address = match self {
+            Self::Is(number) => return Some(number),
+            Self::OnStack(offset) => at.sp.checked_add_signed(offset.into())?,
+            Self::InFrame(offset) => at.fp?.checked_add_signed(offset.into())?,
+            Self::OfCaller => {
+                let pc = word(memory, at.sp)?;
+                // It was called, and has pushed nothing.
+                let caller = Registers { pc, sp: at.sp.checked_add(8)?, fp: at.fp };
+                walk::frame_address::<InHandler>(&mut *memory, caller)?
+            }
+        };
+        word(memory, address)
+    }
+}
+
+fn word(memory: &mut Probed, address: u64) -> Option<u64> {
+    memory.read(address).map(u64::from_le_bytes)
+}
+
+/// The number that `mov eax, number` sets, or `mov rax, [...]` loads, before the call that `code` ends with. An instruction that fetches an argument from the stack may lie between.
+fn number_before(code: &[u8]) -> Option<Number> {
     let before = code.strip_suffix(&SYSCALL)?;
+    match before {
+        [.., 0x48, 0x8b, 0x44, 0x24, offset] => return Some(Number::OnStack(offset.cast_signed())),
+        [.., 0x48, 0x8b, 0x04, 0x24] => return Some(Number::OnStack(0)),
+        [.., 0x48, 0x8b, 0x45, offset] => return Some(Number::InFrame(offset.cast_signed())),
+        // mov [rsp+8], r11: what glibc's `__syscall_cancel_arch` does last, over one of its arguments.
+        [.., 0x4c, 0x89, 0x5c, 0x24, 8] => return Some(Number::OfCaller),
+        _ => {}
+    }
     [Some(before), without_load(before)].into_iter().flatten().find_map(|before| {
         let (start, [a, b, c, d]) = before.split_last_chunk()?;
         // The same byte behind a prefix would name another register.
         let is_set = matches!(start, [.., before, 0xb8] if before & 0xf0 != 0x40);
-        is_set.then(|| u64::from(u32::from_le_bytes([*a, *b, *c, *d])))
+        is_set.then(|| Number::Is(u32::from_le_bytes([*a, *b, *c, *d]).into()))
     })
 }
 
@@ -108,7 +154,7 @@ fn is_broken_off(number: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn number(code: &[u8]) -> Option<u64> {
+    fn number(code: &[u8]) -> Option<Number> {
         let mut padded = vec![0x90; LOOKED_AT - code.len()];
         padded.extend(code);
         number_before(&padded)
@@ -117,13 +163,34 @@ mod tests {
     #[test]
     fn the_number_is_read_from_the_instruction_before() {
         // mov eax, 7; syscall
-        assert_eq!(number(&[0xb8, 7, 0, 0, 0, 0x0f, 0x05]), Some(7));
+        assert_eq!(number(&[0xb8, 7, 0, 0, 0, 0x0f, 0x05]), Some(Number::Is(7)));
         // mov eax, 0x119; mov edi, [rsp+4]; syscall
-        assert_eq!(number(&[0xb8, 0x19, 1, 0, 0, 0x8b, 0x7c, 0x24, 4, 0x0f, 0x05]), Some(0x119));
+        assert_eq!(number(&[0xb8, 0x19, 1, 0, 0, 0x8b, 0x7c, 0x24, 4, 0x0f, 0x05]), Some(Number::Is(0x119)));
         // mov eax, 0xe6; mov rdi, [rsp+0x7c]; syscall: the offset looks like another form of the same instruction.
-        assert_eq!(number(&[0xb8, 0xe6, 0, 0, 0, 0x48, 0x8b, 0x7c, 0x24, 0x7c, 0x0f, 0x05]), Some(0xe6));
+        assert_eq!(number(&[0xb8, 0xe6, 0, 0, 0, 0x48, 0x8b, 0x7c, 0x24, 0x7c, 0x0f, 0x05]), Some(Number::Is(0xe6)));
         // mov eax, 0xe6; mov edi, [rsp]; syscall
-        assert_eq!(number(&[0xb8, 0xe6, 0, 0, 0, 0x8b, 0x3c, 0x24, 0x0f, 0x05]), Some(0xe6));
+        assert_eq!(number(&[0xb8, 0xe6, 0, 0, 0, 0x8b, 0x3c, 0x24, 0x0f, 0x05]), Some(Number::Is(0xe6)));
+    }
+
+    #[test]
+    fn the_number_is_where_it_was_loaded_from() {
+        // mov rax, [rsp+16]; syscall: a process with one thread, in glibc 2.41.
+        assert_eq!(number(&[0x48, 0x8b, 0x44, 0x24, 16, 0x0f, 0x05]), Some(Number::OnStack(16)));
+        // mov rax, [rsp-8]; syscall: the preload library's `syscall`.
+        assert_eq!(number(&[0x48, 0x8b, 0x44, 0x24, 0xf8, 0x0f, 0x05]), Some(Number::OnStack(-8)));
+        assert_eq!(number(&[0x48, 0x8b, 0x04, 0x24, 0x0f, 0x05]), Some(Number::OnStack(0)));
+        // mov rax, [rbp+16]; syscall: the same with frame pointers.
+        assert_eq!(number(&[0x48, 0x8b, 0x45, 16, 0x0f, 0x05]), Some(Number::InFrame(16)));
+
+        let stack = [1_u64, 2, 3, 4];
+        let middle = &raw const stack[1] as u64;
+        let at = Registers { pc: 0, sp: middle, fp: Some(middle) };
+        for (place, number) in
+            [(Number::OnStack(0), 2), (Number::OnStack(16), 4), (Number::OnStack(-8), 1), (Number::InFrame(8), 3)]
+        {
+            assert_eq!(place.read(&at, &mut Probed::new()), Some(number), "{place:?}");
+        }
+        assert_eq!(Number::InFrame(8).read(&Registers { fp: None, ..at }, &mut Probed::new()), None);
     }
 
     #[test]
@@ -145,18 +212,22 @@ mod tests {
         }
     }
 
-    /// The code of a call that this very process could be in.
-    fn at(code: &'static [u8; LOOKED_AT], rax: i64) -> Call {
-        Call { pc: code.as_ptr() as u64 + LOOKED_AT as u64, rax: rax as u64 }
+    /// Behind a call that this very process could be in.
+    fn behind(code: &'static [u8; LOOKED_AT]) -> Registers {
+        Registers { pc: code.as_ptr() as u64 + LOOKED_AT as u64, sp: 0x1000, fp: None }
     }
 
     #[test]
     fn a_broken_call_is_made_again_and_no_other() {
         static POLL: [u8; LOOKED_AT] = [0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xb8, 7, 0, 0, 0, 0x0f, 0x05];
-        let broken = at(&POLL, -4);
-        assert_eq!(resumed(broken, u64::MAX), Some(Call { pc: broken.pc - 2, rax: 7 }));
-        assert_eq!(resumed(at(&POLL, -11), u64::MAX), None, "EAGAIN");
-        assert_eq!(resumed(at(&POLL, 0), u64::MAX), None, "done");
-        assert_eq!(resumed(Call { pc: 0x10, rax: -4_i64 as u64 }, u64::MAX), None, "no code there");
+        let broken = behind(&POLL);
+        let resumed = |at: &Registers, result: i64| resumed(at, result as u64, u64::MAX);
+        assert_eq!(resumed(&broken, -4), Some(Call { pc: broken.pc - 2, number: 7 }));
+        assert_eq!(resumed(&broken, -11), None, "EAGAIN");
+        assert_eq!(resumed(&broken, 0), None, "done");
+        assert_eq!(resumed(&Registers { pc: 0x10, ..broken }, -4), None, "no code there");
+        static BY_ARGUMENT: [u8; LOOKED_AT] =
+            [0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x4c, 0x89, 0x5c, 0x24, 8, 0x0f, 0x05];
+        assert_eq!(resumed(&behind(&BY_ARGUMENT), -4), None, "no stack there");
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Blocked {
 pub(super) enum Status {
     Running,
     Blocked(Blocked),
-    /// The file cannot be read: the thread ended, or the process is not dumpable.
-    Unknown,
+    /// It does not run, or ended. Where it blocks cannot be read: a process that gave up rights is not dumpable, and most of its files are root's then.
+    Hidden,
 }
 
 /// Descriptors that may be kept open.
@@ -43,16 +43,16 @@ impl Descriptors {
 #[derive(Debug)]
 pub(super) struct Task {
     tid: u32,
-    /// `syscall` and `schedstat`, if they are kept.
-    kept: [Option<File>; 2],
+    /// Those of [`NAMES`], if they are kept.
+    kept: [Option<File>; NAMES.len()],
     scheduled: Option<[u64; 2]>,
 }
 
-const NAMES: [&str; 2] = ["syscall", "schedstat"];
+const NAMES: [&str; 3] = ["syscall", "schedstat", "stat"];
 
 impl Task {
     pub(super) fn new(tid: u32) -> Self {
-        Self { tid, kept: [None, None], scheduled: None }
+        Self { tid, kept: [const { None }; NAMES.len()], scheduled: None }
     }
 
     /// One that is known since it began: it has neither run nor waited before.
@@ -67,7 +67,11 @@ impl Task {
 
     /// Where the thread is.
     pub(super) fn status(&mut self, descriptors: &mut Descriptors) -> Status {
-        self.read(0, descriptors).map_or(Status::Unknown, |line| parse(line.trim()))
+        if let Some(line) = self.read(0, descriptors) {
+            return parse(line.trim());
+        }
+        // Everybody may read this one.
+        if self.read(2, descriptors).is_some_and(|line| runs(&line)) { Status::Running } else { Status::Hidden }
     }
 
     /// Nanoseconds that the thread waited for a processor since the last call. `None` the first time, if it was there before, and where the kernel does not count.
@@ -109,6 +113,11 @@ impl Task {
     }
 }
 
+/// Whether the state in a line of `stat` says that the thread runs, or waits for a processor. It is behind the name, which may have anything in it.
+fn runs(line: &str) -> bool {
+    line.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
+}
+
 fn parse(line: &str) -> Status {
     if line == "running" {
         return Status::Running;
@@ -120,7 +129,7 @@ fn parse(line: &str) -> Status {
     let (pc, sp) = (hex(from_the_end.next()), hex(from_the_end.next()));
     match (call, sp, pc) {
         (Some(call), Some(sp), Some(pc)) => Status::Blocked(Blocked { call: u32::try_from(call).ok(), sp, pc }),
-        _ => Status::Unknown,
+        _ => Status::Hidden,
     }
 }
 
@@ -136,7 +145,15 @@ mod tests {
             Status::Blocked(Blocked { call: Some(7), sp: 0x7ffe_1234_5678, pc: 0x7f00_1122_3344 })
         );
         assert_eq!(parse("-1 0x7ffe0000 0x5500"), Status::Blocked(Blocked { call: None, sp: 0x7ffe_0000, pc: 0x5500 }));
-        assert_eq!(parse(""), Status::Unknown);
+        assert_eq!(parse(""), Status::Hidden);
+    }
+
+    #[test]
+    fn who_runs_is_told_behind_any_name() {
+        assert!(runs("7 (a thread) R 1 7 7 0"));
+        assert!(!runs("7 (a thread) S 1 7 7 0"));
+        assert!(!runs("7 (x) R y) D 1 7 7 0"), "a name that looks like it");
+        assert!(!runs(""));
     }
 
     #[test]
@@ -145,8 +162,8 @@ mod tests {
         let (mut first, mut second) = (Task::new(capture::syscall::gettid()), Task::new(capture::syscall::gettid()));
         for _ in 0..3 {
             // It asks for itself, in the midst of a call.
-            assert_ne!(first.status(&mut descriptors), Status::Unknown);
-            assert_ne!(second.status(&mut descriptors), Status::Unknown, "without a descriptor of its own");
+            assert_ne!(first.status(&mut descriptors), Status::Hidden);
+            assert_ne!(second.status(&mut descriptors), Status::Hidden, "without a descriptor of its own");
             assert_eq!(descriptors.left, 0);
         }
         first.release(&mut descriptors);

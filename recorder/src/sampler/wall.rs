@@ -57,8 +57,8 @@ struct Watched {
     idle: bool,
     /// Whether it was asked before it was registered.
     is_asked: bool,
-    /// Where it blocks, and the leaf node of that stack.
-    blocked: Option<(Blocked, RecordId)>,
+    /// The leaf node of the stack at which it blocks.
+    blocked: Option<RecordId>,
     /// Time of a state in which it was not found yet.
     owed: Parts,
     /// Its end was told: the kernel may list it for a while.
@@ -378,12 +378,15 @@ impl Entering {
         if elapsed_ns == 0 {
             return;
         }
-        self.recording.depth = 0;
-        let leaves = [Frame::pseudo(Pseudo::Truncated(reason)), Frame::pseudo(Pseudo::State(state))];
-        match self.enter(thread, &leaves) {
+        match self.enter_without_stack(thread, reason, state) {
             Some(node) => self.add(thread, tid, node, 1, elapsed_ns),
             None => capture::region::lose(layout::Lost::TimeStoreFull, 1, elapsed_ns),
         }
+    }
+
+    fn enter_without_stack(&mut self, thread: RecordId, reason: Truncated, state: State) -> Option<RecordId> {
+        self.recording.depth = 0;
+        self.enter(thread, &[Frame::pseudo(Pseudo::Truncated(reason)), Frame::pseudo(Pseudo::State(state))])
     }
 }
 
@@ -477,8 +480,7 @@ impl Watched {
         self.cpu_ns = cpu_ns;
         let before = self.blocked.take();
         let status = self.task.status(&mut entering.descriptors);
-        // Where the kernel does not tell (the process is not dumpable), a thread that did not run is taken for blocked, and left alone.
-        let runs = status == Status::Running || (status == Status::Unknown && ran != 0);
+        let runs = status == Status::Running;
         let waited = self.task.waited(&mut entering.descriptors);
         self.owed.add(Parts::of(elapsed, ran, waited, runs, before.is_none()));
         if !with_running {
@@ -489,19 +491,18 @@ impl Watched {
         let state = self.state(tid, entering);
         self.identify(tid, state);
         entering.recording.labels = state.map_or(RecordId::NONE, ThreadState::label_set);
-        if let Status::Blocked(at) = status
-            && let Some(node) = self.enter_blocked(at, entering)
-        {
-            self.blocked = Some((at, node));
+        self.blocked = match status {
+            Status::Running => None,
+            Status::Blocked(at) => self.enter_blocked(at, entering),
+            // It is not asked: a signal would break off what it waits in, or make it wait anew.
+            Status::Hidden => entering.enter_without_stack(self.record, Truncated::StackUnreadable, State::OffCpu),
+        };
+        if let Some(node) = self.blocked {
             return entering.add(self.record, tid, node, 1, std::mem::take(&mut self.owed.off_cpu));
         }
-        if let Some((_, node)) = before {
+        if let Some(node) = before {
             // Where it blocked before it ran.
             entering.add(self.record, tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
-        }
-        if status == Status::Unknown && !runs {
-            let off_cpu = std::mem::take(&mut self.owed.off_cpu);
-            entering.without_stack(self.record, tid, Truncated::StackUnreadable, State::OffCpu, off_cpu);
         }
         if runs && with_running {
             let (on_cpu, runnable) = self.owed.take_running();
@@ -522,7 +523,7 @@ impl Watched {
     /// It did not run: it is where it was.
     fn sleeps_on(&mut self, tid: u32, now: u64, entering: &mut Entering) {
         let elapsed = self.elapsed(now);
-        if let Some((_, node)) = self.blocked {
+        if let Some(node) = self.blocked {
             entering.add(self.record, tid, node, 1, elapsed);
         }
     }
@@ -546,7 +547,7 @@ impl Watched {
         let before = self.blocked.take();
         let ran_before = before.is_none();
         self.owed.add(Parts::of(elapsed, end.cpu_ns.saturating_sub(self.cpu_ns), None, ran_before, ran_before));
-        if let Some((_, node)) = before {
+        if let Some(node) = before {
             entering.add(self.record, end.tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
         }
         let (on_cpu, runnable) = end.asked_ns;
