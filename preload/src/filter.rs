@@ -1,9 +1,9 @@
-//! `prctl` and `syscall`, through which a program confines itself (seccomp): what its filter would punish the recorder does not do any more.
+//! `prctl` and `syscall`, through which a program confines itself (seccomp): what its filter would punish the recorder does not do any more. Other calls that the recorder minds come by them, too.
 //!
 //! # Safety
 //! Both do what the C library's functions of their names do: a system call, and errno.
 
-use crate::{execute, namespaces, signal};
+use crate::{credentials, execute, namespaces, signal};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use profile_recorder::preload;
@@ -66,6 +66,22 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         "je {change}",
         "cmp rdi, {setns}",
         "je {change}",
+        "cmp rdi, {capset}",
+        "je {of_thread}",
+        "cmp rdi, {setuid}",
+        "je {of_thread}",
+        "cmp rdi, {setgid}",
+        "je {of_thread}",
+        "cmp rdi, {setreuid}",
+        "je {of_thread}",
+        "cmp rdi, {setregid}",
+        "je {of_thread}",
+        "cmp rdi, {setresuid}",
+        "je {of_thread}",
+        "cmp rdi, {setresgid}",
+        "je {of_thread}",
+        "cmp rdi, {setgroups}",
+        "je {of_thread}",
         "jmp {kernel}",
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
@@ -79,6 +95,15 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         setns = const libc::SYS_setns,
         act = sym signal::by_number,
         change = sym namespaces::change,
+        capset = const libc::SYS_capset,
+        setuid = const libc::SYS_setuid,
+        setgid = const libc::SYS_setgid,
+        setreuid = const libc::SYS_setreuid,
+        setregid = const libc::SYS_setregid,
+        setresuid = const libc::SYS_setresuid,
+        setresgid = const libc::SYS_setresgid,
+        setgroups = const libc::SYS_setgroups,
+        of_thread = sym credentials::of_thread,
         kernel = sym kernel,
     )
 }
@@ -93,9 +118,11 @@ pub unsafe extern "C" fn prctl(option: c_int, a: u64, b: u64, c: u64, d: u64) ->
     (unsafe { confine(libc::SYS_prctl, option as u64, a, b, c, d) }) as c_int
 }
 
-/// Makes one of the two calls that may install a filter.
+/// Makes one of the two calls that may install a filter. One of them also says what the thread keeps of its rights when it becomes another user's.
 unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64) -> c_long {
     const PR_SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
+    const PR_SET_KEEPCAPS: u64 = libc::PR_SET_KEEPCAPS as u64;
+    const PR_SET_SECUREBITS: u64 = libc::PR_SET_SECUREBITS as u64;
     /// All threads take the filter. If one cannot, the call returns its number.
     const TSYNC: u64 = libc::SECCOMP_FILTER_FLAG_TSYNC;
     // SAFETY: as the host calls it; neither call has a sixth argument.
@@ -111,6 +138,9 @@ unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: 
     };
     set_errno(begun);
     let result = call(c);
+    if number == libc::SYS_prctl && result == 0 && (a == PR_SET_KEEPCAPS || a == PR_SET_SECUREBITS) {
+        preload::credentials_differ();
+    }
     if let Some(before) = before {
         let errno = errno();
         let is_refused = result == -1 || (number == libc::SYS_seccomp && b == TSYNC && result > 0);

@@ -89,6 +89,7 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
 
 mod clone;
 mod counted;
+mod credentials;
 mod doors;
 mod execute;
 mod filter;
@@ -99,6 +100,8 @@ mod signal;
 mod thread;
 pub use clone::clone;
 pub use counted::{calloc, free, malloc, malloc_usable_size, realloc};
+pub use credentials::{capset, initgroups, setegid, seteuid, setgid, setgroups, setregid, setresgid};
+pub use credentials::{setresuid, setreuid, setuid};
 pub use execute::{daemon, execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve, fork, forkpty};
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
@@ -142,6 +145,7 @@ static CONSTRUCTOR: extern "C" fn() = {
         // The first allocation may not have come yet.
         family::ensure_started::<Preload>();
         execute::set_up();
+        credentials::set_up();
         preload::constructor(signal::behind());
     }
     construct

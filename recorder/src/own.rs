@@ -108,6 +108,26 @@ pub(crate) fn running() -> impl Iterator<Item = u32> {
     tids().map(|tid| tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
 }
 
+/// Some that ran, to wait until the kernel has them no more: one that ends is off the list before.
+#[cfg(feature = "server")]
+#[derive(Debug)]
+pub(crate) struct Threads([u32; 32]);
+
+#[cfg(feature = "server")]
+impl Threads {
+    /// Those that run now; more than there is room for are left out.
+    pub(crate) fn now() -> Self {
+        let mut threads = [0; 32];
+        threads.iter_mut().zip(running()).for_each(|(place, tid)| *place = tid);
+        Self(threads)
+    }
+
+    /// Whether none is there any more.
+    pub(crate) fn are_gone(&self) -> bool {
+        self.0.iter().filter(|tid| **tid != 0).all(|tid| !crate::sampler::tasks::exists(*tid))
+    }
+}
+
 /// Marks the calling thread as the recorder's own: it is left out of every recording, and receives no signal that was meant for
 /// the application (one that waits for signals in a thread of its own must not find them delivered here; a peer that closes its
 /// connection must not raise SIGPIPE in a program that does not ignore it).

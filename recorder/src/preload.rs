@@ -273,17 +273,45 @@ pub fn alone(mut call: impl FnMut() -> i32) -> i32 {
     error
 }
 
+/// How long the agent's threads are waited for: it says that it is done before it is gone.
+#[cfg(feature = "server")]
+const GONE_WITHIN_NS: u64 = 100_000_000;
+
 #[cfg(feature = "server")]
 fn without_agent(mut error: i32, mut call: impl FnMut() -> i32) -> i32 {
-    /// The agent's thread says that it is done before it is gone.
-    const MOST_NS: u64 = 100_000_000;
     let ended = crate::resident::end();
-    capture::wait::wait_at_most(MOST_NS, || {
+    capture::wait::wait_at_most(GONE_WITHIN_NS, || {
         error = call();
         !minds_threads(error)
     });
     crate::resident::go_on(ended);
     error
+}
+
+/// Whether a thread of the host may have other rights than the recorder's have.
+#[cfg(feature = "server")]
+static DIFFERS: AtomicBool = AtomicBool::new(false);
+
+/// The calling thread has changed what it alone may do.
+pub fn credentials_differ() {
+    #[cfg(feature = "server")]
+    DIFFERS.store(true, Ordering::Release);
+}
+
+/// Has the C library change the credentials of all its threads. It aborts where results differ, which may depend on what a thread was allowed before: the recorder's agent ends before that, if
+/// the calling thread may differ from it, and begins anew as that is then.
+pub fn as_one<T>(call: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "server")]
+    if DIFFERS.load(Ordering::Acquire) && is_recorded() && crate::own::has_threads() {
+        let threads = crate::own::Threads::now();
+        let ended = crate::resident::end();
+        capture::wait::wait_at_most(GONE_WITHIN_NS, || !crate::own::has_threads() && threads.are_gone());
+        let result = call();
+        DIFFERS.store(false, Ordering::Release);
+        crate::resident::go_on(ended);
+        return result;
+    }
+    call()
 }
 
 /// Whether the kernel may have refused a call for a second thread.

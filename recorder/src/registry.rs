@@ -3,6 +3,7 @@
 //! `$XDG_RUNTIME_DIR/profile-recorder/PID.json`, or `/tmp/profile-recorder-UID/PID.json`: pid, executable, URL and start of
 //! the process (clock ticks since boot, as in `/proc/PID/stat`, which tells it from a later process with the same pid).
 
+use crate::log::LogLevel;
 use crate::own_file::OwnFile;
 use crate::sampler::tasks;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -10,7 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use serde::Serialize;
 
@@ -66,9 +67,18 @@ fn runtime_dir() -> Option<PathBuf> {
     RUNTIME_DIR.get().cloned().unwrap_or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
 }
 
+/// Whether the process is a child after fork.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
 /// The first server of a child after fork is its first, too.
 pub(crate) fn reset_in_child() {
     NEXT.store(0, Ordering::Relaxed);
+    IS_CHILD.store(true, Ordering::Relaxed);
+}
+
+/// How loudly a server says that it is not listed. A child's may be confined to some directory or have become another user, and its stderr may be read by a program.
+pub(crate) fn level_of_failure() -> LogLevel {
+    if IS_CHILD.load(Ordering::Relaxed) { LogLevel::Info } else { LogLevel::Warn }
 }
 
 /// The directory, with the value of `XDG_RUNTIME_DIR`. Only an absolute path to a directory counts.

@@ -2,6 +2,9 @@
 
 use profile_recorder_tests::resident::serve;
 use profile_recorder_tests::{folded, output, programs, scratch, text};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
 #[test]
@@ -29,6 +32,56 @@ fn programs_that_take_liberties_are_recorded_and_notice_nothing() {
                 assert!(folded::sum(&profile, ";work;malloc") >= 3000, "{what}");
             }
         }
+    }
+}
+
+/// A process that gave up its rights is not dumpable: where its threads wait the kernel does not tell it. None is asked then, which would have it wait anew, again and again; those that run are.
+#[test]
+fn waits_of_a_program_that_gave_up_its_rights_end_when_they_should() {
+    let directory = scratch();
+    let program = programs::compile_c("gives_up", directory.path());
+    let said = "0 broken off, 0 early\n";
+    assert_eq!(text(&output(&mut Command::new(&program)).stdout), said, "alone");
+    let profile = directory.path().join("p.folded");
+    for mode in ["cpu", "wall", "cpu,wall"] {
+        let mut record =
+            programs::limited(&["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap(), "--"]);
+        let recorded = record.arg(&program).output().unwrap();
+        let what = format!("mode {mode}: {}", text(&recorded.stderr));
+        assert_eq!((text(&recorded.stdout).as_str(), recorded.status.code()), (said, Some(0)), "{what}");
+        assert!(folded::sum(&profile, "start_thread;work") > 50_000_000, "{what}");
+        if mode != "cpu" {
+            // Two threads, for 600 milliseconds each.
+            assert!(folded::sum(&profile, "[truncated: stack unreadable]") > 1_000_000_000, "{what}");
+        }
+    }
+}
+
+/// The C library changes credentials on all threads, and aborts where one has another result than the rest: the recorder's threads may do what the thread may that makes the call. (Not run by
+/// root, the program shows only that all is refused as without the recorder.)
+#[test]
+fn a_program_becomes_another_user_with_what_capabilities_it_takes() {
+    let directory = scratch();
+    let program = programs::compile_c("credentials", directory.path());
+    let profile = directory.path().join("p.folded");
+    for arguments in [&[][..], &["threads"]] {
+        let plain = output(Command::new(&program).args(arguments));
+        let said = |output: &std::process::Output| {
+            (text(&output.stdout), text(&output.stderr), output.status.code(), output.status.signal())
+        };
+        assert_eq!(plain.status.code(), Some(3), "alone: {:?}", said(&plain));
+        for mode in ["cpu", "wall", "cpu,wall"] {
+            let mut record = programs::limited(&["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap()]);
+            let recorded = record.arg("--").arg(&program).args(arguments).output().unwrap();
+            assert_eq!(said(&recorded), said(&plain), "mode {mode}, {arguments:?}");
+            assert!(folded::sum(&profile, ";main;work") > 150_000_000, "mode {mode}: recorded afterwards");
+        }
+        // The server begins anew as the other user, who may make its socket here, and has a registry of its own elsewhere.
+        std::fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+        let mut serving = Command::new("timeout");
+        let serving = serve(serving.arg("60").arg(&program).args(arguments), directory.path());
+        let served = output(serving.env_remove("XDG_RUNTIME_DIR"));
+        assert_eq!(said(&served), said(&plain), "server, {arguments:?}");
     }
 }
 

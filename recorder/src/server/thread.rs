@@ -23,9 +23,9 @@ use super::routes::{Offer, Service};
 use super::slots::Slots;
 use super::{Running, Server, ServerInfo, StartError, stop};
 use crate::config::{Address, AllocInterval, Token};
-use crate::log::log;
+use crate::log::{self, log};
 use crate::own;
-use crate::registry::Registered;
+use crate::registry::{self, Registered};
 use crate::session::SessionError;
 
 /// Most connections at a time.
@@ -92,7 +92,7 @@ fn register(url: &str) -> Option<Registered> {
             Some(registered)
         }
         Err(error) => {
-            log!(Warn, "the server is not listed: {error}");
+            log::say(registry::level_of_failure(), format_args!("the server is not listed: {error}"));
             None
         }
     }

@@ -1,0 +1,110 @@
+//! `setuid` and its kin, and what gives one thread other rights than the rest.
+//!
+//! The kernel knows credentials of threads only. The C library makes these calls on all of its threads, and aborts where one has another result than the rest. A program of one thread that takes
+//! (or keeps) capabilities before has that thread alone; the recorder's would have another result.
+//!
+//! # Safety
+//! Each does what the C library's function of its name does, most by that function itself.
+
+use crate::filter::{errno, kernel, set_errno};
+use crate::thread;
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::sync::atomic::AtomicPtr;
+use libc::{gid_t, size_t, uid_t};
+use profile_recorder::preload;
+
+/// A function of the C library.
+struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    fn find(&self) -> *mut c_void {
+        thread::next(&self.found, self.name)
+    }
+}
+
+/// Defines an exported function that calls the next of its name.
+macro_rules! change {
+    ($name:ident, $next:ident, ($($arg:ident: $type:ty),*)) => {
+        static $next: Next = {
+            // SAFETY: the text ends with a zero, and has no other.
+            Next::new(unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) })
+        };
+
+        #[doc = concat!("`", stringify!($name), "` of the C library.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            type Function = unsafe extern "C" fn($($type),*) -> c_int;
+            let function = $next.find();
+            if function.is_null() {
+                set_errno(libc::ENOSYS);
+                return -1;
+            }
+            // SAFETY: the symbol of that name has this type.
+            let function = unsafe { core::mem::transmute::<*mut c_void, Function>(function) };
+            change(|| {
+                // SAFETY: as the host calls it.
+                unsafe { function($($arg),*) }
+            })
+        }
+    };
+}
+
+change!(setuid, SETUID, (user: uid_t));
+change!(setgid, SETGID, (group: gid_t));
+change!(seteuid, SETEUID, (effective: uid_t));
+change!(setegid, SETEGID, (effective: gid_t));
+change!(setreuid, SETREUID, (real: uid_t, effective: uid_t));
+change!(setregid, SETREGID, (real: gid_t, effective: gid_t));
+change!(setresuid, SETRESUID, (real: uid_t, effective: uid_t, saved: uid_t));
+change!(setresgid, SETRESGID, (real: gid_t, effective: gid_t, saved: gid_t));
+change!(setgroups, SETGROUPS, (count: size_t, groups: *const gid_t));
+change!(initgroups, INITGROUPS, (user: *const c_char, group: gid_t));
+
+fn change(call: impl FnOnce() -> c_int) -> c_int {
+    let begun = errno();
+    let (result, error) = preload::as_one(|| {
+        set_errno(begun);
+        (call(), errno())
+    });
+    set_errno(error);
+    result
+}
+
+/// Finds the C library's functions: a program may call them where the dynamic linker cannot be asked any more, in a child after fork.
+pub(crate) fn set_up() {
+    for next in
+        [&SETUID, &SETGID, &SETEUID, &SETEGID, &SETREUID, &SETREGID, &SETRESUID, &SETRESGID, &SETGROUPS, &INITGROUPS]
+    {
+        next.find();
+    }
+}
+
+/// `capset` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn capset(header: *mut c_void, capabilities: *const c_void) -> c_int {
+    // SAFETY: as the host calls it.
+    (unsafe { of_thread(libc::SYS_capset, header as u64, capabilities as u64, 0) }) as c_int
+}
+
+/// Makes a call that changes what the calling thread alone may do.
+pub(crate) unsafe extern "C" fn of_thread(number: c_long, a: u64, b: u64, c: u64) -> c_long {
+    // SAFETY: as the host calls it; none of these has a fourth argument.
+    let result = unsafe { kernel(number, a, b, c, 0, 0, 0) };
+    if result == 0 {
+        preload::credentials_differ();
+    }
+    result
+}
