@@ -1,7 +1,7 @@
 //! `setuid` and its kin, and what gives one thread other rights than the rest.
 //!
 //! The kernel knows credentials of threads only. The C library makes these calls on all of its threads, and aborts where one has another result than the rest. A program of one thread that takes
-//! (or keeps) capabilities before has that thread alone; the recorder's would have another result.
+//! (or keeps) capabilities before has that thread alone; the recorder's would have another result. Nor should they have rights that the program gave up.
 //!
 //! # Safety
 //! Each does what the C library's function of its name does, most by that function itself.
@@ -104,7 +104,14 @@ pub(crate) unsafe extern "C" fn of_thread(number: c_long, a: u64, b: u64, c: u64
     // SAFETY: as the host calls it; none of these has a fourth argument.
     let result = unsafe { kernel(number, a, b, c, 0, 0, 0) };
     if result == 0 {
-        preload::credentials_differ();
+        changed();
     }
     result
+}
+
+/// The calling thread has changed what it alone may do.
+pub(crate) fn changed() {
+    let begun = errno();
+    preload::credentials_differ();
+    set_errno(begun);
 }

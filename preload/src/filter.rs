@@ -82,6 +82,8 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         "je {of_thread}",
         "cmp rdi, {setgroups}",
         "je {of_thread}",
+        "cmp rdi, {exit}",
+        "je {end_thread}",
         "jmp {kernel}",
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
@@ -104,6 +106,8 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
         setresgid = const libc::SYS_setresgid,
         setgroups = const libc::SYS_setgroups,
         of_thread = sym credentials::of_thread,
+        exit = const libc::SYS_exit,
+        end_thread = sym end_thread,
         kernel = sym kernel,
     )
 }
@@ -116,6 +120,13 @@ pub unsafe extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64,
 pub unsafe extern "C" fn prctl(option: c_int, a: u64, b: u64, c: u64, d: u64) -> c_int {
     // SAFETY: as the host calls it.
     (unsafe { confine(libc::SYS_prctl, option as u64, a, b, c, d) }) as c_int
+}
+
+/// Ends the calling thread, and with the last the process.
+unsafe extern "C" fn end_thread(number: c_long, code: u64) -> c_long {
+    let number = if preload::thread_exits() { libc::SYS_exit_group } else { number };
+    // SAFETY: no memory is involved.
+    unsafe { kernel(number, code, 0, 0, 0, 0, 0) }
 }
 
 /// Makes one of the two calls that may install a filter. One of them also says what the thread keeps of its rights when it becomes another user's.
@@ -139,7 +150,7 @@ unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: 
     set_errno(begun);
     let result = call(c);
     if number == libc::SYS_prctl && result == 0 && (a == PR_SET_KEEPCAPS || a == PR_SET_SECUREBITS) {
-        preload::credentials_differ();
+        credentials::changed();
     }
     if let Some(before) = before {
         let errno = errno();

@@ -3,7 +3,7 @@
 use crate::lock::Lock;
 use crate::sampler::{self, cpu, wall};
 use crate::session::SessionError;
-use crate::{objects, own};
+use crate::{last_thread, objects, own};
 use alloc_hook::record;
 use capture::region;
 use capture::tree::Tree;
@@ -223,6 +223,7 @@ pub(crate) fn ask_for_cpu(period: Duration, stop: &AtomicBool) {
         std::thread::park_timeout(period);
         sampler::timers::ask();
         look_at_objects();
+        last_thread::end_if_alone();
     }
     sampler::handler::expect_bare_signals(false);
 }
@@ -249,6 +250,7 @@ pub(crate) fn sample_wall(
             watch.tick();
             sampler::timers::ask();
             look_at_objects();
+            last_thread::end_if_alone();
             // Ticks that were missed are not made up for: each look counts the time since the one before.
             next = (next + watch.pause(period)).max(Instant::now());
         } else {

@@ -1,8 +1,9 @@
 //! The end of a process with its last thread: `main` may leave by `pthread_exit`, and a child that was forked by a thread may have no other than that.
 //!
 //! The C library ends the process then (`exit(0)`, POSIX), but counts the recorder's threads, which do not end before the process does: it would stay for ever. So the host's last thread does it instead.
+//! A thread that ends by the system call alone tells nobody; the kernel ends the process with the last, and the recorder's agent looks now and then whether it is alone.
 //!
-//! Called from: a thread of the host that ends and is no longer registered. May: allocate, wait for a moment. May not: be called in a handler.
+//! Called from: a thread of the host that ends and is no longer registered; the agent. May: allocate, wait for a moment. May not: be called in a handler.
 //!
 //! # Orderings
 //!
@@ -10,9 +11,10 @@
 
 use crate::own;
 use crate::sampler::tasks::{self, exists};
-use capture::syscall::File;
-use capture::{thread, wait};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use capture::syscall::{self, File};
+use capture::{clock, thread, wait};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Threads that end and are here.
 static ENDING: AtomicU32 = AtomicU32::new(0);
@@ -27,6 +29,30 @@ pub(crate) fn thread_ends() {
     if own::has_threads() && is_last() {
         // What the C library would do on this thread, a moment later.
         std::process::exit(0);
+    }
+}
+
+/// How often the agent looks.
+pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(250);
+
+/// On the agent, as often as it likes: ends the process if no thread of the host is left in it, with the status that the first one left.
+pub(crate) fn end_if_alone() {
+    static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
+    let now_ns = clock::monotonic_ns();
+    let since_ns = now_ns.saturating_sub(LOOKED_NS.load(Ordering::Relaxed));
+    if u128::from(since_ns) < LOOKS_EVERY.as_nanos() / 2 {
+        return;
+    }
+    LOOKED_NS.store(now_ns, Ordering::Relaxed);
+    let before = own::started_and_ended();
+    if let Some(Threads { all, is_first_gone: true, status }) = threads()
+        && all == 1 + own_threads()
+        && before.is_some()
+        && own::started_and_ended() == before
+    {
+        crate::preload::exits();
+        // As wait(2) has it: the first thread ended by a call, since a signal would have ended all.
+        syscall::exit_group(status >> 8 & 0xff);
     }
 }
 
@@ -67,7 +93,7 @@ fn are_all_known() -> Option<bool> {
         Some((own::started_and_ended()?, ENDING.load(Ordering::SeqCst) + guests + own_threads()))
     };
     let before = known()?;
-    let Threads { all, is_first_gone } = threads()?;
+    let Threads { all, is_first_gone, .. } = threads()?;
     (known()? == before).then_some(all == before.1 + u32::from(is_first_gone))
 }
 
@@ -89,6 +115,8 @@ struct Threads {
     all: u32,
     /// Whether the first has ended, which the kernel keeps until the process does.
     is_first_gone: bool,
+    /// What the first left, as wait(2) gives it.
+    status: i32,
 }
 
 fn threads() -> Option<Threads> {
@@ -97,11 +125,12 @@ fn threads() -> Option<Threads> {
     parse(line.get(..length)?)
 }
 
-/// Of the line of `stat`: the third word and the twentieth.
+/// Of the line of `stat`: the third word, the twentieth, and the last.
 fn parse(line: &[u8]) -> Option<Threads> {
     let mut words = tasks::words(line)?;
     let state = words.next()?;
-    Some(Threads { all: words.nth(20 - 4)?.parse().ok()?, is_first_gone: state == "Z" })
+    let all = words.nth(20 - 4)?.parse().ok()?;
+    Some(Threads { all, is_first_gone: state == "Z", status: words.nth(52 - 21)?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -110,8 +139,9 @@ mod tests {
 
     #[test]
     fn threads_are_told_by_the_kernels_line() {
-        let line = b"4711 (a) b (Z) Z 1 4711 4711 0 -1 4194560 2 0 0 0 1 0 0 0 20 0 7 0 123 0 0 18446744073709551615\n";
-        assert_eq!(parse(line), Some(Threads { all: 7, is_first_gone: true }));
+        let line = b"4711 (a) b (Z) Z 1 4711 4711 0 -1 4194560 2 0 0 0 1 0 0 0 20 0 7 0 123 0 0 18446744073709551615 \
+            0 0 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 1792\n";
+        assert_eq!(parse(line), Some(Threads { all: 7, is_first_gone: true, status: 7 << 8 }));
         assert_eq!(parse(b"4711 (a) S 1"), None);
         let (begin, wait) = std::sync::mpsc::channel::<()>();
         let before = threads().unwrap();

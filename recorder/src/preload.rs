@@ -164,6 +164,16 @@ pub fn exits() {
     }
 }
 
+/// The calling thread ends by the system call alone. Whether the process ends with it, but for threads of the recorder's: then it is to end at once.
+pub fn thread_exits() -> bool {
+    #[cfg(feature = "server")]
+    if is_recorded() && crate::own::has_threads() && crate::last_thread::is_only() {
+        exits();
+        return true;
+    }
+    false
+}
+
 /// The calling thread is about to execute another program, which takes this one's place unless the kernel refuses.
 pub fn executes() {
     if is_recorded() {
@@ -292,10 +302,14 @@ fn without_agent(mut error: i32, mut call: impl FnMut() -> i32) -> i32 {
 #[cfg(feature = "server")]
 static DIFFERS: AtomicBool = AtomicBool::new(false);
 
-/// The calling thread has changed what it alone may do.
+/// The calling thread has changed what it alone may do. If it is the host's only one, the recorder's are made anew, and may do no more than that.
 pub fn credentials_differ() {
     #[cfg(feature = "server")]
-    DIFFERS.store(true, Ordering::Release);
+    if is_recorded() && crate::own::has_threads() && crate::last_thread::is_only() {
+        without_threads(|| ());
+    } else {
+        DIFFERS.store(true, Ordering::Release);
+    }
 }
 
 /// Has the C library change the credentials of all its threads. It aborts where results differ, which may depend on what a thread was allowed before: the recorder's agent ends before that, if
@@ -303,15 +317,20 @@ pub fn credentials_differ() {
 pub fn as_one<T>(call: impl FnOnce() -> T) -> T {
     #[cfg(feature = "server")]
     if DIFFERS.load(Ordering::Acquire) && is_recorded() && crate::own::has_threads() {
-        let threads = crate::own::Threads::now();
-        let ended = crate::resident::end();
-        capture::wait::wait_at_most(GONE_WITHIN_NS, || !crate::own::has_threads() && threads.are_gone());
-        let result = call();
-        DIFFERS.store(false, Ordering::Release);
-        crate::resident::go_on(ended);
-        return result;
+        return without_threads(call);
     }
     call()
+}
+
+#[cfg(feature = "server")]
+fn without_threads<T>(call: impl FnOnce() -> T) -> T {
+    let threads = crate::own::Threads::now();
+    let ended = crate::resident::end();
+    capture::wait::wait_at_most(GONE_WITHIN_NS, || !crate::own::has_threads() && threads.are_gone());
+    let result = call();
+    DIFFERS.store(false, Ordering::Release);
+    crate::resident::go_on(ended);
+    result
 }
 
 /// Whether the kernel may have refused a call for a second thread.

@@ -10,7 +10,7 @@
 
 use crate::config::{Config, Mistake, Surroundings, pattern, variable};
 use crate::lock::Lock;
-use crate::log::{self, log};
+use crate::log::{self, LogLevel, log};
 use crate::output::Writing;
 use crate::own;
 use crate::preload::Variables;
@@ -184,7 +184,9 @@ fn start_agent(wait: Duration) {
         }
         Err(error) => {
             AGENT_OF.store(0, Ordering::Release);
-            log!(Error, "not started: cannot start a thread: {error}");
+            // A process can have no further thread once it has entered some namespaces (`unshare`), and knows that.
+            let level = if IS_AGAIN.load(Ordering::Relaxed) { LogLevel::Info } else { LogLevel::Error };
+            log::say(level, format_args!("not started: cannot start a thread: {error}"));
         }
     }
     tls::set(before);
@@ -296,7 +298,8 @@ fn attend(variables: &Variables, directory: Option<&PathBuf>) {
     let writing = config.output.as_ref().filter(|_| mistakes.is_empty()).and_then(|_| Writing::begin(&config));
     let server = (!STOP.load(Ordering::Acquire)).then(|| serve(config, &mistakes)).flatten();
     while !STOP.load(Ordering::Acquire) && (server.is_some() || writing.is_some()) {
-        std::thread::park();
+        std::thread::park_timeout(last_thread::LOOKS_EVERY);
+        last_thread::end_if_alone();
     }
     drop(server);
     if let Some(writing) = writing {

@@ -51,10 +51,14 @@ fn a_process_that_ends_with_its_last_thread_ends() {
     let program = programs::compile_c("last", directory.path());
     let profile = directory.path().join("p.folded");
     let record = ["record", "--quiet", "--mode", "wall", "-o", profile.to_str().unwrap(), "--"];
-    for (how, count) in [("main", "1"), ("main", "2"), ("main", "30"), ("stays", "4"), ("child", "3")] {
+    let once = [("call", "2"), ("instruction", "2")];
+    let often = [("main", "1"), ("main", "2"), ("main", "30"), ("stays", "4"), ("child", "3")];
+    for (how, count, rounds) in
+        once.map(|(how, count)| (how, count, 1)).into_iter().chain(often.map(|(how, count)| (how, count, 10)))
+    {
         let alone = output(Command::new(&program).args([how, count]));
         assert!(text(&alone.stdout).ends_with("ends\n"), "{how} {count}: {}", text(&alone.stdout));
-        for round in 0..10 {
+        for round in 0..rounds {
             let recorded = output(programs::limited(&record).arg(&program).args([how, count]));
             let mut serving = Command::new("timeout");
             let served = output(serve(serving.arg("60").arg(&program).args([how, count]), directory.path()));

@@ -1,9 +1,12 @@
 /* Ends with its last thread, by `exit(0)`, which the C library calls then. Arguments: how, and how many threads end at about the same time.
-   main: `main` leaves by pthread_exit. child: a thread forks, and is all that its child has. stays: as `main`, but one thread stays for a while longer. */
+   main: `main` leaves by pthread_exit. child: a thread forks, and is all that its child has. stays: as `main`, but one thread stays for a while longer.
+   call: that many children, each with one thread, which ends by the system call alone, made by `syscall`, or (instruction) by the instruction itself. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +39,19 @@ static void *forks(void *unused) {
   return unused;
 }
 
+static void ends_by_call(int by_instruction, int code) {
+  pid_t child = fork();
+  if (!child) {
+    /* An agent of the recorder's is there by then. */
+    usleep(200000);
+    if (!by_instruction) syscall(SYS_exit, code);
+    __asm__ volatile("syscall" : : "a"(SYS_exit), "D"(code) : "rcx", "r11", "memory");
+  }
+  int status;
+  waitpid(child, &status, 0);
+  printf("status %d\n", status);
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
   int count = atoi(argv[2]);
@@ -46,6 +62,10 @@ int main(int argc, char **argv) {
       if (pthread_create(&thread, 0, forks, 0)) return 1;
       pthread_join(thread, 0);
     }
+    return 3;
+  }
+  if (!strcmp(argv[1], "call") || !strcmp(argv[1], "instruction")) {
+    for (int i = 0; i < count; i++) ends_by_call(argv[1][0] == 'i', 7 + i);
     return 3;
   }
   if (!strcmp(argv[1], "stays") && pthread_create(&thread, 0, stay, 0)) return 1;

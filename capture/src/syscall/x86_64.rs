@@ -85,6 +85,7 @@ numbers! {
     TIMER_SETTIME = 223,
     TIMER_DELETE = 226,
     CLOCK_GETTIME = 228,
+    EXIT_GROUP = 231,
     OPENAT = 257,
     NEWFSTATAT = 262,
     UNLINKAT = 263,
