@@ -22,6 +22,7 @@ pub mod maps;
 pub mod modules;
 pub mod probed;
 pub mod region;
+pub mod rights;
 pub mod rules;
 pub mod stack;
 pub mod stacks;

@@ -11,7 +11,7 @@ use crate::thread;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use libc::{gid_t, size_t, uid_t};
-use profile_recorder::preload;
+use profile_recorder::preload::{self, Change};
 
 /// A function of the C library.
 struct Next {
@@ -103,15 +103,32 @@ pub unsafe extern "C" fn capset(header: *mut c_void, capabilities: *const c_void
 pub(crate) unsafe extern "C" fn of_thread(number: c_long, a: u64, b: u64, c: u64) -> c_long {
     // SAFETY: as the host calls it; none of these has a fourth argument.
     let result = unsafe { kernel(number, a, b, c, 0, 0, 0) };
-    if result == 0 {
-        changed();
+    if result == 0 && number == libc::SYS_capset {
+        // SAFETY: the kernel has just read both.
+        changed(Some(unsafe { capabilities(a as *const u32, b as *const u32) }));
+    } else if result == 0 {
+        changed(Change::of_ids(number as usize, [a, b, c].map(|id| id as usize)));
     }
     result
 }
 
+/// What `capset` was given.
+unsafe fn capabilities(header: *const u32, sets: *const u32) -> Change {
+    /// Sets of 32 capabilities; later versions have twice as many.
+    const VERSION_1: u32 = 0x1998_0330;
+    // SAFETY: as the caller promises.
+    let version = unsafe { header.read_unaligned() };
+    let mut copied = [0; 6];
+    for (number, set) in copied.iter_mut().enumerate().take(if version == VERSION_1 { 3 } else { 6 }) {
+        // SAFETY: as the caller promises: so many there are.
+        *set = unsafe { sets.add(number).read_unaligned() };
+    }
+    Change::Capabilities { version, sets: copied }
+}
+
 /// The calling thread has changed what it alone may do.
-pub(crate) fn changed() {
+pub(crate) fn changed(change: Option<Change>) {
     let begun = errno();
-    preload::credentials_differ();
+    preload::rights_changed(change);
     set_errno(begun);
 }

@@ -6,7 +6,7 @@
 use crate::{credentials, execute, namespaces, signal};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
-use profile_recorder::preload;
+use profile_recorder::preload::{self, Change};
 
 /// A system call as the C library's `syscall` makes it: its number, and its arguments.
 ///
@@ -132,8 +132,6 @@ unsafe extern "C" fn end_thread(number: c_long, code: u64) -> c_long {
 /// Makes one of the two calls that may install a filter. One of them also says what the thread keeps of its rights when it becomes another user's.
 unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64) -> c_long {
     const PR_SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
-    const PR_SET_KEEPCAPS: u64 = libc::PR_SET_KEEPCAPS as u64;
-    const PR_SET_SECUREBITS: u64 = libc::PR_SET_SECUREBITS as u64;
     /// All threads take the filter. If one cannot, the call returns its number.
     const TSYNC: u64 = libc::SECCOMP_FILTER_FLAG_TSYNC;
     // SAFETY: as the host calls it; neither call has a sixth argument.
@@ -149,8 +147,11 @@ unsafe extern "C" fn confine(number: c_long, a: u64, b: u64, c: u64, d: u64, e: 
     };
     set_errno(begun);
     let result = call(c);
-    if number == libc::SYS_prctl && result == 0 && (a == PR_SET_KEEPCAPS || a == PR_SET_SECUREBITS) {
-        credentials::changed();
+    if number == libc::SYS_prctl
+        && result == 0
+        && let Some(change) = Change::of_setting(a as usize, b as usize)
+    {
+        credentials::changed(Some(change));
     }
     if let Some(before) = before {
         let errno = errno();

@@ -3,7 +3,7 @@
 use crate::lock::Lock;
 use crate::sampler::{self, cpu, wall};
 use crate::session::SessionError;
-use crate::{last_thread, objects, own};
+use crate::{last_thread, objects, own, rights};
 use alloc_hook::record;
 use capture::region;
 use capture::tree::Tree;
@@ -224,6 +224,7 @@ pub(crate) fn ask_for_cpu(period: Duration, stop: &AtomicBool) {
         sampler::timers::ask();
         look_at_objects();
         last_thread::end_if_alone();
+        rights::repeat();
     }
     sampler::handler::expect_bare_signals(false);
 }
@@ -245,6 +246,7 @@ pub(crate) fn sample_wall(
                 let _ = said.send(());
             }
         }
+        rights::repeat();
         let left = next.saturating_duration_since(Instant::now());
         if left.is_zero() {
             watch.tick();

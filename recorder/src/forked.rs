@@ -7,7 +7,7 @@
 //! Locks are begun anew that threads may hold which do not exist here.
 #![allow(unsafe_code)]
 
-use crate::{engine, output, own, own_file, record, registry, server};
+use crate::{engine, output, own, own_file, record, registry, rights, server};
 
 /// Forgets the parent's sessions, threads, files and sockets. The child's own server and recordings begin from nothing.
 ///
@@ -22,6 +22,7 @@ pub(crate) unsafe fn reset() {
         own::reset_in_child();
         output::reset_in_child();
         record::reset_in_child();
+        rights::reset_in_child();
         server::reset_in_child();
     }
 }

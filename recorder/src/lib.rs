@@ -52,6 +52,8 @@ mod registry;
 #[cfg(feature = "server")]
 mod resident;
 #[cfg(feature = "server")]
+mod rights;
+#[cfg(feature = "server")]
 mod room;
 mod sampler;
 #[cfg(feature = "server")]

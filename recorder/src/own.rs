@@ -15,6 +15,7 @@
 use crate::lock::Lock;
 use crate::room;
 use capture::{clock, syscall, thread};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -27,15 +28,24 @@ const SYNCHRONOUS: [libc::c_int; 7] =
 /// The thread's word, when it is the recorder's own (`capture::thread`).
 pub(crate) const IGNORED: usize = 1;
 
-/// Threads that run, 0 where there is none, and further ones. They stay, and are used again.
+/// A thread that runs.
+struct Place {
+    /// 0: none.
+    tid: AtomicU32,
+    /// Number of the last change of rights that it repeated ([`crate::rights`]).
+    repeated: AtomicU32,
+}
+
+/// Threads that run, and further ones. They stay, and are used again.
 struct Places {
-    tids: [AtomicU32; 16],
+    threads: [Place; 16],
     next: AtomicPtr<Places>,
 }
 
 impl Places {
     const fn new() -> Self {
-        Self { tids: [const { AtomicU32::new(0) }; 16], next: AtomicPtr::new(std::ptr::null_mut()) }
+        let threads = [const { Place { tid: AtomicU32::new(0), repeated: AtomicU32::new(0) } }; 16];
+        Self { threads, next: AtomicPtr::new(std::ptr::null_mut()) }
     }
 }
 
@@ -48,28 +58,32 @@ static CHANGES: AtomicU32 = AtomicU32::new(0);
 static CHANGING: Lock<()> = Lock::new(());
 
 /// Takes the thread off the list when it ends: the kernel gives its id to others.
-struct Listed(&'static AtomicU32);
+struct Listed(&'static Place);
 
 impl Drop for Listed {
     fn drop(&mut self) {
         change(|| {
             ENDED_NS.fetch_add(clock::thread_cpu_ns(), Ordering::Relaxed);
-            self.0.store(0, Ordering::Relaxed);
+            self.0.tid.store(0, Ordering::Relaxed);
         });
     }
 }
 
 thread_local! {
+    /// Whether the thread is on the list.
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
     static LISTED: Listed = change(|| {
-        let free = tids().find(|tid| tid.load(Ordering::Relaxed) == 0);
-        let tid = free.unwrap_or_else(|| {
+        let free = places().find(|place| place.tid.load(Ordering::Relaxed) == 0);
+        let place = free.unwrap_or_else(|| {
             let more = Box::leak(Box::new(Places::new()));
             more.next.store(PLACES.next.load(Ordering::Relaxed), Ordering::Relaxed);
             PLACES.next.store(more, Ordering::Release);
-            &more.tids[0]
+            &more.threads[0]
         });
-        tid.store(syscall::gettid(), Ordering::Relaxed);
-        Listed(tid)
+        // Until it is said whose rights it began with.
+        place.repeated.store(u32::MAX, Ordering::Relaxed);
+        place.tid.store(syscall::gettid(), Ordering::Relaxed);
+        Listed(place)
     });
 }
 
@@ -81,10 +95,10 @@ fn change<T>(how: impl FnOnce() -> T) -> T {
     result
 }
 
-fn tids() -> impl Iterator<Item = &'static AtomicU32> {
+fn places() -> impl Iterator<Item = &'static Place> {
     // SAFETY: places were leaked before they were published.
     let places = std::iter::successors(Some(&PLACES), |places| unsafe { places.next.load(Ordering::Acquire).as_ref() });
-    places.flat_map(|places| &places.tids)
+    places.flat_map(|places| &places.threads)
 }
 
 /// Threads that were started and are not among the others yet.
@@ -105,7 +119,25 @@ pub(crate) fn has_threads() -> bool {
 
 /// Those that run.
 pub(crate) fn running() -> impl Iterator<Item = u32> {
-    tids().map(|tid| tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
+    places().map(|place| place.tid.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
+}
+
+/// Whether all have repeated the change of rights of this number.
+pub(crate) fn have_all_repeated(number: u32) -> bool {
+    let before = started_and_ended();
+    let have_all =
+        places().all(|place| place.tid.load(Ordering::SeqCst) == 0 || place.repeated.load(Ordering::SeqCst) == number);
+    have_all && before.is_some() && started_and_ended() == before
+}
+
+/// Number of the last that the calling thread repeated, which is one of them.
+pub(crate) fn repeated() -> u32 {
+    LISTED.with(|listed| listed.0.repeated.load(Ordering::Relaxed))
+}
+
+/// It has repeated this one.
+pub(crate) fn note_repeated(number: u32) {
+    LISTED.with(|listed| listed.0.repeated.store(number, Ordering::Release));
 }
 
 /// Some that ran, to wait until the kernel has them no more: one that ends is off the list before.
@@ -133,9 +165,10 @@ impl Threads {
 /// connection must not raise SIGPIPE in a program that does not ignore it).
 ///
 /// Every thread started by this crate calls this first ([`spawn`]).
-fn own_thread() {
+fn own_thread(repeated: u32) {
     thread::ignore_current();
-    LISTED.with(|_| ());
+    LISTED.with(|listed| listed.0.repeated.store(repeated, Ordering::Release));
+    IS_OWN.set(true);
     STARTING.fetch_sub(1, Ordering::SeqCst);
     // It began so where the recorder started it.
     syscall::set_signal_mask(BLOCKED);
@@ -151,9 +184,11 @@ pub(crate) fn spawn<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let start = room::Start::of_a_thread().ok_or(io::ErrorKind::OutOfMemory)?;
     let _blocking = Blocking::new();
+    // It begins with the rights of the thread that starts it: of the host's, which has made each change itself, or of one of the recorder's.
+    let repeated = if IS_OWN.get() { repeated() } else { crate::rights::number() };
     STARTING.fetch_add(1, Ordering::SeqCst);
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        own_thread();
+        own_thread(repeated);
         drop(start);
         work()
     });
@@ -230,7 +265,7 @@ pub(crate) fn remove_from(listed: &mut HashSet<u32>) {
 pub(crate) unsafe fn reset_in_child() {
     // SAFETY: the function's own contract.
     unsafe { CHANGING.take_in_child() };
-    tids().for_each(|tid| tid.store(0, Ordering::Relaxed));
+    places().for_each(|place| place.tid.store(0, Ordering::Relaxed));
     ENDED_NS.store(0, Ordering::Relaxed);
     STARTING.store(0, Ordering::Relaxed);
     CHANGES.store(0, Ordering::Release);

@@ -302,14 +302,20 @@ fn without_agent(mut error: i32, mut call: impl FnMut() -> i32) -> i32 {
 #[cfg(feature = "server")]
 static DIFFERS: AtomicBool = AtomicBool::new(false);
 
-/// The calling thread has changed what it alone may do. If it is the host's only one, the recorder's are made anew, and may do no more than that.
-pub fn credentials_differ() {
+pub use capture::rights::Change;
+
+/// The calling thread has changed what it alone may do; `None`: by a call that cannot be repeated. If it is the host's only one, the recorder's repeat that, or begin anew as it is now.
+pub fn rights_changed(change: Option<Change>) {
     #[cfg(feature = "server")]
     if is_recorded() && crate::own::has_threads() && crate::last_thread::is_only() {
-        without_threads(|| ());
+        if !change.is_some_and(crate::rights::repeat_everywhere) {
+            without_threads(|| ());
+        }
     } else {
         DIFFERS.store(true, Ordering::Release);
     }
+    #[cfg(not(feature = "server"))]
+    let _ = change;
 }
 
 /// Has the C library change the credentials of all its threads. It aborts where results differ, which may depend on what a thread was allowed before: the recorder's agent ends before that, if

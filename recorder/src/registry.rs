@@ -67,18 +67,18 @@ fn runtime_dir() -> Option<PathBuf> {
     RUNTIME_DIR.get().cloned().unwrap_or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
 }
 
-/// Whether the process is a child after fork.
-static IS_CHILD: AtomicBool = AtomicBool::new(false);
+/// Whether the process is a child after fork, or had a server before.
+static IS_LATER: AtomicBool = AtomicBool::new(false);
 
 /// The first server of a child after fork is its first, too.
 pub(crate) fn reset_in_child() {
     NEXT.store(0, Ordering::Relaxed);
-    IS_CHILD.store(true, Ordering::Relaxed);
+    IS_LATER.store(true, Ordering::Relaxed);
 }
 
-/// How loudly a server says that it is not listed. A child's may be confined to some directory or have become another user, and its stderr may be read by a program.
+/// How loudly a server says that it is not listed. The process of a later one may be confined to some directory or have become another user, and a program may read its stderr.
 pub(crate) fn level_of_failure() -> LogLevel {
-    if IS_CHILD.load(Ordering::Relaxed) { LogLevel::Info } else { LogLevel::Warn }
+    if IS_LATER.swap(true, Ordering::Relaxed) { LogLevel::Info } else { LogLevel::Warn }
 }
 
 /// The directory, with the value of `XDG_RUNTIME_DIR`. Only an absolute path to a directory counts.

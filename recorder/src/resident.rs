@@ -18,7 +18,7 @@ use crate::sampler::timers;
 use crate::sampler::wall::{Watch, WithRunning};
 use crate::server::{Server, ServerBuilder};
 use crate::start::{self, Directory, Plan};
-use crate::{engine, last_thread, limits, registry};
+use crate::{engine, last_thread, limits, registry, rights};
 use capture::region::{self, Purpose};
 use capture::{syscall, tls};
 use layout::modes;
@@ -230,12 +230,17 @@ pub(crate) fn go_on(ended: Ended) {
     }
 }
 
-fn wait_for_agent() {
-    AGENT_OF.store(0, Ordering::Release);
-    // Whoever interrupts its start, in a handler that ends the process, does not wait for itself.
+/// Wakes the agent, if there is one: it has something to do.
+pub(crate) fn wake() {
     if let Some(agent) = AGENT.try_lock().as_deref().and_then(Option::as_ref) {
         agent.unpark();
     }
+}
+
+fn wait_for_agent() {
+    AGENT_OF.store(0, Ordering::Release);
+    // Whoever interrupts its start, in a handler that ends the process, does not wait for itself.
+    wake();
     let begun = Instant::now();
     while !DONE.load(Ordering::Acquire) && begun.elapsed() < END_WAITS {
         std::thread::sleep(Duration::from_micros(100));
@@ -258,6 +263,7 @@ fn agent(wait: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < wait && !STOP.load(Ordering::Acquire) {
         std::thread::park_timeout(wait.saturating_sub(begun.elapsed()));
+        rights::repeat();
     }
     descriptors::make_private();
     match DUTY.get() {
@@ -300,6 +306,11 @@ fn attend(variables: &Variables, directory: Option<&PathBuf>) {
     while !STOP.load(Ordering::Acquire) && (server.is_some() || writing.is_some()) {
         std::thread::park_timeout(last_thread::LOOKS_EVERY);
         last_thread::end_if_alone();
+        if rights::repeat()
+            && let Some(server) = &server
+        {
+            server.repeat_rights();
+        }
     }
     drop(server);
     if let Some(writing) = writing {

@@ -2,8 +2,6 @@
 
 use profile_recorder_tests::resident::serve;
 use profile_recorder_tests::{folded, output, programs, scratch, text};
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
@@ -76,11 +74,9 @@ fn a_program_becomes_another_user_with_what_capabilities_it_takes() {
             assert_eq!(said(&recorded), said(&plain), "mode {mode}, {arguments:?}");
             assert!(folded::sum(&profile, ";main;work") > 150_000_000, "mode {mode}: recorded afterwards");
         }
-        // The server begins anew as the other user, who may make its socket here, and has a registry of its own elsewhere.
-        std::fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+        // Only root may make a socket here: the server goes on with the one that it has.
         let mut serving = Command::new("timeout");
-        let serving = serve(serving.arg("60").arg(&program).args(arguments), directory.path());
-        let served = output(serving.env_remove("XDG_RUNTIME_DIR"));
+        let served = output(serve(serving.arg("60").arg(&program).args(arguments), directory.path()));
         assert_eq!(said(&served), said(&plain), "server, {arguments:?}");
     }
 }

@@ -1,11 +1,14 @@
 /* Becomes another user in the ways in which services do, keeping and taking capabilities meanwhile: what one thread may do then, others may not. Prints what each call returned, then works.
    With an argument, another thread is there, which has what the first one had when it was made. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -22,6 +25,31 @@ static void take(int by_number, unsigned which) {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2] = {{which, which, 0}, {0, 0, 0}};
     said("capset", by_number ? (int)syscall(SYS_capset, &header, data) : capset(&header, data));
+}
+
+/* How many threads of the process may do, or take, something else than the calling one. */
+static int others_differ(void) {
+    char own[2][64] = {"", ""}, name[300], line[256];
+    int differing = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (int round = 0; tasks && round < 2; round++) {
+        rewinddir(tasks);
+        for (struct dirent *task; (task = readdir(tasks));) {
+            int is_own = atoi(task->d_name) == gettid(), which = 0, differs = 0;
+            snprintf(name, sizeof name, "/proc/self/task/%s/status", task->d_name);
+            FILE *file = task->d_name[0] == '.' || (round == 0 && !is_own) ? 0 : fopen(name, "r");
+            while (file && fgets(line, sizeof line, file)) {
+                if (strncmp(line, "CapPrm", 6) && strncmp(line, "CapEff", 6)) continue;
+                if (round == 0) snprintf(own[which], sizeof own[which], "%s", line);
+                else differs |= strcmp(own[which], line) != 0;
+                which++;
+            }
+            if (file) fclose(file);
+            differing += differs;
+        }
+    }
+    if (tasks) closedir(tasks);
+    return own[1][0] ? differing : -1;
 }
 
 static void *wait_for_ever(void *unused) {
@@ -67,6 +95,7 @@ int main(int argc, char **argv) {
         said("setuid", setuid(65532));
         take(1, 0);
     }
+    said("others differ", others_differ());
     said("setuid", setuid(65529));
     printf("%d %d %d %d, %d groups\n", getuid(), geteuid(), getgid(), getegid(), getgroups(0, 0));
     return work() == 1 ? 1 : 3;

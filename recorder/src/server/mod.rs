@@ -36,9 +36,10 @@ mod stop;
 mod tests;
 mod thread;
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub use builder::ServerBuilder;
 pub use error::StartError;
@@ -65,6 +66,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Running {
     stop: watch::Sender<bool>,
+    wake: Arc<Notify>,
     thread: JoinHandle<()>,
 }
 
@@ -98,6 +100,13 @@ impl Server {
     /// Where it is reached.
     pub fn info(&self) -> &ServerInfo {
         &self.info
+    }
+
+    /// Has its thread repeat what changed the rights of the process's ([`crate::rights`]). On a thread of the recorder's: it is woken by a descriptor.
+    pub(crate) fn repeat_rights(&self) {
+        if let Some(running) = &self.running {
+            running.wake.notify_one();
+        }
     }
 
     /// Stops the server and waits for its end: at once if nobody asks, five seconds at most for the answers that are under way. The same as dropping it.

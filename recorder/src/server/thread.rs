@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 
@@ -26,6 +26,7 @@ use crate::config::{Address, AllocInterval, Token};
 use crate::log::{self, log};
 use crate::own;
 use crate::registry::{self, Registered};
+use crate::rights;
 use crate::session::SessionError;
 
 /// Most connections at a time.
@@ -51,10 +52,12 @@ pub(super) struct Setup {
 pub(super) fn start(setup: Setup) -> Result<Server, StartError> {
     let (stop, stop_requested) = watch::channel(false);
     let (started, outcome) = mpsc::sync_channel(1);
-    let thread = own::spawn("profrec-server", move || run(setup, stop_requested, &started));
+    let wake = Arc::new(Notify::new());
+    let woken = Arc::clone(&wake);
+    let thread = own::spawn("profrec-server", move || run(setup, stop_requested, &woken, &started));
     let thread = thread.map_err(StartError::thread)?;
     match outcome.recv() {
-        Ok(Ok(info)) => Ok(Server { info, running: Some(Running { stop, thread }) }),
+        Ok(Ok(info)) => Ok(Server { info, running: Some(Running { stop, wake, thread }) }),
         Ok(Err(error)) => {
             let _ = thread.join();
             Err(error)
@@ -63,7 +66,12 @@ pub(super) fn start(setup: Setup) -> Result<Server, StartError> {
     }
 }
 
-fn run(setup: Setup, stop: watch::Receiver<bool>, started: &mpsc::SyncSender<Result<ServerInfo, StartError>>) {
+fn run(
+    setup: Setup,
+    stop: watch::Receiver<bool>,
+    wake: &Notify,
+    started: &mpsc::SyncSender<Result<ServerInfo, StartError>>,
+) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime,
         Err(error) => return drop(started.send(Err(StartError::thread(error)))),
@@ -80,7 +88,7 @@ fn run(setup: Setup, stop: watch::Receiver<bool>, started: &mpsc::SyncSender<Res
         log!(Info, "listening on {}", listening.url);
         let info = ServerInfo { url: listening.url.clone(), pid: std::process::id() };
         let _ = started.send(Ok(info));
-        serve(setup, listening, stop).await;
+        serve(setup, listening, stop, wake).await;
         drop(registered);
     });
 }
@@ -125,7 +133,7 @@ impl Stream {
     }
 }
 
-async fn serve(setup: Setup, listening: Listening, mut stop: watch::Receiver<bool>) {
+async fn serve(setup: Setup, listening: Listening, mut stop: watch::Receiver<bool>, wake: &Notify) {
     let Listening { listener, url, tcp_host } = listening;
     let listed = match &listener {
         Listener::Unix { listener, .. } => Listed::new(listener),
@@ -143,6 +151,10 @@ async fn serve(setup: Setup, listening: Listening, mut stop: watch::Receiver<boo
                 () = &mut stopped => break,
                 Some(_) = connections.join_next() => continue,
                 Some(_) = refusals.join_next() => continue,
+                () = wake.notified() => {
+                    rights::repeat();
+                    continue;
+                }
                 stream = listener.accept() => stream,
             };
             let stream = match stream {
