@@ -33,6 +33,18 @@ unsafe fn meant(set: *const sigset_t) -> u64 {
     if bits.count_ones() >= EVERYTHING { bits & !preload::own_signals() } else { bits }
 }
 
+/// Leaves the tick out of what a handler blocks, if that is everything. A tick that came meanwhile would reach the thread when the handler returns: behind a call that the handler's signal had
+/// broken off, and nothing would tell that the tick had not.
+pub(crate) fn mean(set: &mut sigset_t) {
+    // SAFETY: a set begins with the kernel's, and is written as it was read.
+    unsafe { (&raw mut *set).cast::<u64>().write(meant(set)) };
+}
+
+/// What [`mean`] left out of the bits is told all the same.
+pub(crate) fn told(bits: u64) -> u64 {
+    if bits.count_ones() >= EVERYTHING { bits | preload::own_signals() } else { bits }
+}
+
 /// Changes the calling thread's mask, by sets of the kernel's; 0, or -1 and errno.
 ///
 /// # Safety

@@ -33,8 +33,26 @@ pub(crate) fn behind() -> Option<Sigactions> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     let Some(behind) = behind() else { return -1 };
+    if preload::is_own_signal(signal) {
+        // SAFETY: as the host calls it.
+        return unsafe { preload::sigaction(signal, new, old, &behind, false) };
+    }
     // SAFETY: as the host calls it.
-    unsafe { preload::sigaction(signal, new, old, &behind, false) }
+    let new = unsafe { new.as_ref() }.map(|new| {
+        let mut new = *new;
+        mask::mean(&mut new.sa_mask);
+        new
+    });
+    let pointer = new.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: as the host calls it.
+    let result = unsafe { preload::sigaction(signal, pointer, old, &behind, false) };
+    // SAFETY: as the host calls it.
+    if let Some(old) = unsafe { old.as_mut() }.filter(|_| result == 0) {
+        let bits = (&raw mut old.sa_mask).cast::<u64>();
+        // SAFETY: a set begins with the kernel's, and is written as it was read.
+        unsafe { bits.write(mask::told(bits.read())) };
+    }
+    result
 }
 
 /// Another name of [`sigaction`].
@@ -223,7 +241,12 @@ pub(crate) unsafe extern "C" fn by_number(number: c_long, signal: u64, new: u64,
     let call = |signal: u64, new, old| unsafe { kernel(number, signal, new, old, size, 0, 0) };
     let signal_number = signal as c_int;
     if !preload::is_taken(signal_number) {
-        return call(signal, new, old);
+        let result = call(signal, new, old);
+        // SAFETY: the kernel has just written it.
+        if let Some(old) = unsafe { (old as *mut Raw).as_mut() }.filter(|_| result == 0) {
+            old.mask = mask::told(old.mask);
+        }
+        return result;
     }
     let Some(behind) = behind() else { return call(signal, new, old) };
     let errno = error();

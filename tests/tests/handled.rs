@@ -34,6 +34,20 @@ fn an_action_is_what_the_program_said_by_whatever_function() {
     assert_unchanged(&program, &[], &said);
 }
 
+/// A tick comes with the signal that ends such a wait, or just after its handler: made again, the wait would never end.
+#[test]
+fn a_wait_for_a_signal_that_came_is_over() {
+    let directory = scratch();
+    let program = programs::compile_c("reaps", directory.path());
+    let profile = directory.path().join("p.folded");
+    for mode in ["cpu", "wall"] {
+        let record = ["record", "--quiet", "--no-follow", "--mode", mode, "--hz", "4000", "-o"];
+        let recorded = output(run(&record).arg(&profile).arg("--").arg(&program).arg("2000"));
+        let said = (text(&recorded.stdout), recorded.status.code());
+        assert_eq!(said, ("1 1\n2000\n".to_owned(), Some(0)), "mode {mode}: {}", text(&recorded.stderr));
+    }
+}
+
 /// However the program makes the call: by functions of the C library's of today and of glibc 2.41, with and without frame pointers, and by `syscall`.
 #[test]
 fn a_wait_that_a_tick_breaks_off_goes_on() {

@@ -219,7 +219,8 @@ unsafe fn go_on(context: *mut libc::c_void) {
     let registers = &mut context.uc_mcontext.gregs;
     let of = |index: i32| registers.get(index as usize).copied().unwrap_or(0) as u64;
     let at = Registers { pc: of(libc::REG_RIP), sp: of(libc::REG_RSP), fp: Some(of(libc::REG_RBP)) };
-    if let Some(call) = resume::resumed(&at, of(libc::REG_RAX), mask) {
+    let arguments = [libc::REG_R10, libc::REG_R8, libc::REG_R9].map(of);
+    if let Some(call) = resume::resumed(&at, of(libc::REG_RAX), arguments, mask) {
         for (index, value) in [(libc::REG_RIP, call.pc), (libc::REG_RAX, call.number)] {
             if let Some(register) = registers.get_mut(index as usize) {
                 *register = value as i64;

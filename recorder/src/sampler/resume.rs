@@ -35,13 +35,17 @@ pub(super) struct Call {
 }
 
 /// What to return to, if the thread was broken off in a call that can be made again: it is behind the call with these registers and this result (`rax`). `mask` are the signals that it blocks.
-pub(super) fn resumed(at: &Registers, result: u64, mask: u64) -> Option<Call> {
+/// `arguments` are the fourth to the sixth of the call.
+pub(super) fn resumed(at: &Registers, result: u64, arguments: [u64; 3], mask: u64) -> Option<Call> {
     if result as i64 != -EINTR {
         return None;
     }
     let mut memory = Probed::new();
     let code: [u8; LOOKED_AT] = memory.read(at.pc.checked_sub(LOOKED_AT as u64)?)?;
     let number = number_before(&code)?.read(at, &mut memory).filter(|number| is_broken_off(*number))?;
+    if awaits_signals(number, arguments, &mut memory) {
+        return None;
+    }
     let others = pending_signals() & !mask;
     (others == 0).then_some(Call { pc: at.pc - SYSCALL.len() as u64, number })
 }
@@ -127,8 +131,6 @@ fn is_broken_off(number: u64) -> bool {
             | libc::SYS_epoll_pwait2
             | libc::SYS_nanosleep
             | libc::SYS_clock_nanosleep
-            | libc::SYS_pause
-            | libc::SYS_rt_sigsuspend
             | libc::SYS_rt_sigtimedwait
             | libc::SYS_futex
             | libc::SYS_semop
@@ -148,6 +150,19 @@ fn is_broken_off(number: u64) -> bool {
             | IO_PGETEVENTS
             | libc::SYS_io_uring_enter
     )
+}
+
+/// Whether a call waits with another mask than the thread's: for signals, then, with no moment between in which one could be missed. If one has come, and its handler returned just before the tick's began,
+/// nothing tells that; made again, the call would wait for the next. So it keeps its EINTR: who waits so is prepared for signals that mean nothing to it. (`sigsuspend` and `pause` are not made
+/// again for the same reason.)
+fn awaits_signals(number: u64, [fourth, fifth, sixth]: [u64; 3], memory: &mut Probed) -> bool {
+    match number as i64 {
+        libc::SYS_ppoll => fourth != 0,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => fifth != 0,
+        // The address of the mask's, and of its length.
+        libc::SYS_pselect6 | IO_PGETEVENTS => sixth != 0 && word(memory, sixth) != Some(0),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -218,10 +233,25 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_signals_is_not_made_to_wait_again() {
+        let mut memory = Probed::new();
+        let mut awaits = |number: i64, arguments| awaits_signals(number as u64, arguments, &mut memory);
+        // The address and the length of a mask; of none.
+        let (mask, none) = ([0x1000_u64, 8], [0_u64, 8]);
+        let (mask, none) = (mask.as_ptr() as u64, none.as_ptr() as u64);
+        assert!(awaits(libc::SYS_ppoll, [mask, 0, 0]) && !awaits(libc::SYS_ppoll, [0, 8, 8]));
+        assert!(awaits(libc::SYS_epoll_pwait, [0, mask, 8]) && !awaits(libc::SYS_epoll_pwait, [100, 0, 8]));
+        assert!(awaits(libc::SYS_pselect6, [0, 0, mask]) && !awaits(libc::SYS_pselect6, [0, 0, 0]));
+        assert!(!awaits(libc::SYS_pselect6, [0, 0, none]), "as `pselect` without a mask");
+        assert!(!awaits(libc::SYS_poll, [mask; 3]));
+        assert!(!is_broken_off(libc::SYS_rt_sigsuspend as u64) && !is_broken_off(libc::SYS_pause as u64));
+    }
+
+    #[test]
     fn a_broken_call_is_made_again_and_no_other() {
         static POLL: [u8; LOOKED_AT] = [0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xb8, 7, 0, 0, 0, 0x0f, 0x05];
         let broken = behind(&POLL);
-        let resumed = |at: &Registers, result: i64| resumed(at, result as u64, u64::MAX);
+        let resumed = |at: &Registers, result: i64| resumed(at, result as u64, [0; 3], u64::MAX);
         assert_eq!(resumed(&broken, -4), Some(Call { pc: broken.pc - 2, number: 7 }));
         assert_eq!(resumed(&broken, -11), None, "EAGAIN");
         assert_eq!(resumed(&broken, 0), None, "done");
