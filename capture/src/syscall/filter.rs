@@ -132,7 +132,7 @@ const LOG: u32 = 0x7ffc_0000;
 const ALLOW: u32 = 0x7fff_0000;
 
 /// Our calls, with arguments as we pass them; addresses and descriptors are any.
-fn calls() -> [(usize, [u64; 6]); 36] {
+fn calls() -> [(usize, [u64; 6]); 44] {
     const AT_FDCWD: u64 = -100_i64 as u64;
     const CLOEXEC: u64 = 0o2_000_000;
     let (read_write, anonymous) = (mm::READ_WRITE as u64, mm::ANONYMOUS as u64);
@@ -160,6 +160,14 @@ fn calls() -> [(usize, [u64; 6]); 36] {
         (number::PRCTL, [super::PR_GET_NAME as u64, 0, 0, 0, 0, 0]),
         (number::ARCH_PRCTL, [super::ARCH_GET_FS as u64, 0, 0, 0, 0, 0]),
         (number::GETTID, [0; 6]),
+        (number::SETUID, [0; 6]),
+        (number::SETGID, [0; 6]),
+        (number::SETREUID, [0; 6]),
+        (number::SETREGID, [0; 6]),
+        (number::SETRESUID, [0; 6]),
+        (number::SETRESGID, [0; 6]),
+        (number::CAPSET, [0; 6]),
+        (number::EXIT_GROUP, [0; 6]),
         (number::GETDENTS64, [3, 0, 4096, 0, 0, 0]),
         (number::TIMER_CREATE, [6, 0, 0, 0, 0, 0]),
         (number::TIMER_SETTIME, [0; 6]),
