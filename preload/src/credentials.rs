@@ -123,7 +123,7 @@ unsafe fn capabilities(header: *const u32, sets: *const u32) -> Change {
         // SAFETY: as the caller promises: so many there are.
         *set = unsafe { sets.add(number).read_unaligned() };
     }
-    Change::Capabilities { version, sets: copied }
+    Change::of_capabilities(version, copied)
 }
 
 /// The calling thread has changed what it alone may do.

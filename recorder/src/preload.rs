@@ -278,23 +278,8 @@ pub fn alone(mut call: impl FnMut() -> i32) -> i32 {
     let error = call();
     #[cfg(feature = "server")]
     if minds_threads(error) && is_recorded() && crate::own::has_threads() && crate::last_thread::is_only() {
-        return without_agent(error, call);
+        return without_threads(call);
     }
-    error
-}
-
-/// How long the agent's threads are waited for: it says that it is done before it is gone.
-#[cfg(feature = "server")]
-const GONE_WITHIN_NS: u64 = 100_000_000;
-
-#[cfg(feature = "server")]
-fn without_agent(mut error: i32, mut call: impl FnMut() -> i32) -> i32 {
-    let ended = crate::resident::end();
-    capture::wait::wait_at_most(GONE_WITHIN_NS, || {
-        error = call();
-        !minds_threads(error)
-    });
-    crate::resident::go_on(ended);
     error
 }
 
@@ -328,8 +313,11 @@ pub fn as_one<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
+/// Makes a call beside no thread of the recorder's. The agent ends for that, and begins anew.
 #[cfg(feature = "server")]
 fn without_threads<T>(call: impl FnOnce() -> T) -> T {
+    /// The agent says that it is done before it is gone.
+    const GONE_WITHIN_NS: u64 = 100_000_000;
     let threads = crate::own::Threads::now();
     let ended = crate::resident::end();
     capture::wait::wait_at_most(GONE_WITHIN_NS, || !crate::own::has_threads() && threads.are_gone());
