@@ -107,8 +107,8 @@ pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
 pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};
 pub use namespaces::{setns, unshare};
-pub use signal::{__sigaction, __sysv_signal, bsd_signal, sigaction, sigignore, siginterrupt, signal, sigset};
-pub use signal::{ssignal, sysv_signal};
+pub use signal::{__sigaction, __sysv_signal, bsd_signal, sigaction, sigaltstack, sigignore, siginterrupt, signal};
+pub use signal::{sigset, ssignal, sysv_signal};
 pub use thread::pthread_create;
 
 /// `_exit` of the C library.

@@ -1,4 +1,4 @@
-//! `sigaction` and what else changes the action for a signal: an application that handles a signal of the recorder's too keeps its handler, and the recorder its own.
+//! `sigaction` and what else changes the action for a signal: an application that handles a signal of the recorder's too keeps its handler, and the recorder its own. And `sigaltstack`.
 //!
 //! The C library's other functions call its own `sigaction`, past ours. So each is here, and does for a signal of ours what the C library's does, by ours; for all others the next function of its
 //! name is called.
@@ -242,6 +242,10 @@ pub(crate) unsafe extern "C" fn by_number(number: c_long, signal: u64, new: u64,
     let signal_number = signal as c_int;
     if !preload::is_taken(signal_number) {
         let result = call(signal, new, old);
+        // SAFETY: the kernel has just read it.
+        if let Some(new) = unsafe { (new as *const Raw).as_ref() }.filter(|_| result == 0) {
+            preload::note_action(signal_number, new.handler, new.flags as c_int);
+        }
         // SAFETY: the kernel has just written it.
         if let Some(old) = unsafe { (old as *mut Raw).as_mut() }.filter(|_| result == 0) {
             old.mask = mask::told(old.mask);
@@ -277,6 +281,31 @@ pub(crate) unsafe extern "C" fn by_number(number: c_long, signal: u64, new: u64,
         }
     }
     0
+}
+
+/// `sigaltstack` of the C library.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+    // SAFETY: as the host calls it.
+    (unsafe { stack_by_number(libc::SYS_sigaltstack, new, old) }) as c_int
+}
+
+/// The same, by its number.
+///
+/// # Safety
+/// As the system call.
+pub(crate) unsafe extern "C" fn stack_by_number(
+    number: c_long,
+    new: *const libc::stack_t,
+    old: *mut libc::stack_t,
+) -> c_long {
+    // SAFETY: as the host calls it.
+    let call = |new, old| unsafe { kernel(number, new as u64, old as u64, 0, 0, 0, 0) as c_int };
+    // SAFETY: as the host calls it.
+    c_long::from(unsafe { preload::sigaltstack(new, old, call) })
 }
 
 fn error() -> c_int {

@@ -3,7 +3,7 @@
 //! `profrec record` and `profrec stat` say by `PROFILE_RECORDER_STORE*` variables what to record and where the store's file goes.
 
 use crate::labels::outside;
-use crate::sampler::{action, asking, guests, timers};
+use crate::sampler::{action, asking, guests, signal_stacks, timers};
 use crate::start::{self, Directory, OWN_HEAP, Plan};
 use capture::region;
 use capture::region::Purpose;
@@ -268,7 +268,28 @@ pub unsafe fn sigaction(
     // A constructor that runs before ours may call this.
     action::set_sigactions(behind);
     // SAFETY: as the caller promises.
-    unsafe { action::foreign_sigaction(signal, new, old, by_number) }
+    let result = unsafe { action::foreign_sigaction(signal, new, old, by_number) };
+    // SAFETY: as the caller promises.
+    if let Some(new) = unsafe { new.as_ref() }.filter(|_| result == 0) {
+        note_action(signal, new.sa_sigaction, new.sa_flags);
+    }
+    result
+}
+
+pub use signal_stacks::note_action;
+
+/// `sigaltstack`, which `kernel` makes: it returns what the C function does.
+///
+/// # Safety
+/// As the C function.
+#[allow(unsafe_code)]
+pub unsafe fn sigaltstack(
+    new: *const libc::stack_t,
+    old: *mut libc::stack_t,
+    kernel: impl Fn(*const libc::stack_t, *mut libc::stack_t) -> i32,
+) -> i32 {
+    // SAFETY: as the caller promises.
+    unsafe { signal_stacks::set(new, old, is_recorded(), kernel) }
 }
 
 /// Makes a call that the kernel refuses to a process of several threads: without the recorder's, if they are what it minds. The recorder's agent ends for that, and begins anew.

@@ -187,6 +187,7 @@ pub(crate) fn in_child() {
     region::abandon();
     thread::reset_all();
     sampler::handler::reset_in_child();
+    sampler::signal_stacks::reset_in_child();
     let reopened = plan.is_some_and(|plan| plan.follow && open(&plan));
     if reopened {
         if plan.is_some_and(|plan| plan.purpose.modes & (modes::ALLOCS | modes::HEAP) != 0) {

@@ -63,3 +63,13 @@ fn a_wait_that_a_tick_breaks_off_goes_on() {
         assert!(waits.iter().all(|wait| wait.ends_with(": 1")), "mode {mode}: {said}");
     }
 }
+
+/// What a program sets aside for the handler of a crash it may give to many threads, or release before its thread ends: ticks came there.
+#[test]
+fn a_signal_stack_is_what_the_program_said_and_ticks_leave_it_alone() {
+    let directory = scratch();
+    let program = programs::compile_c("signal_stacks", directory.path());
+    for way in ["shared", "released", "coroutines", "refused"] {
+        assert_unchanged(&program, &[way], "done\n");
+    }
+}

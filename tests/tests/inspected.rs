@@ -74,7 +74,7 @@ const DOORS: [&str; 18] = [
     "dlopen",
     "dlsym",
 ];
-const OTHERS: [&str; 51] = [
+const OTHERS: [&str; 52] = [
     "_Exit",
     "__sigaction",
     "__sysv_signal",
@@ -113,6 +113,7 @@ const OTHERS: [&str; 51] = [
     "setreuid",
     "setuid",
     "sigaction",
+    "sigaltstack",
     "sigignore",
     "siginterrupt",
     "signal",
@@ -360,7 +361,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("yield_now", "a shard is taken"),
             ("clock_ns", "when the peak of live memory was, and how long a shard was waited for"),
             ("is_readable", "a page outside the thread's stack"),
-            ("is_on_alternate_stack", "a thread that is inside already, or was left"),
+            ("told_of_signal_stack", "a thread that is inside already, or was left"),
         ]),
         sources: Some((
             &[

@@ -390,15 +390,33 @@ pub fn set_signal_mask(bits: u64) -> u64 {
     before
 }
 
-/// Whether the calling thread runs on the stack that it set aside for signal handlers. True where the kernel does not tell.
-pub fn is_on_alternate_stack() -> bool {
-    /// `stack_t`: address, flags (32 bits), size.
-    const ON_STACK: u64 = 1;
+/// What the kernel knows of the calling thread's signal stack: `stack_t`, which is its address, flags (32 bits) and size.
+fn told_of_signal_stack() -> Option<[u64; 3]> {
     let mut stack = [0_u64; 3];
     // SAFETY: the kernel writes one structure of these three words.
     let told = check(unsafe { syscall(number::SIGALTSTACK, [0, &raw mut stack as usize, 0, 0, 0, 0]) });
-    let [_, flags, _] = stack;
-    told.is_err() || flags & ON_STACK != 0
+    told.is_ok().then_some(stack)
+}
+
+/// Where the stack begins that the calling thread set aside for signal handlers, if it did and the kernel tells.
+pub fn signal_stack() -> Option<u64> {
+    told_of_signal_stack().map(|[low, ..]| low).filter(|low| *low != 0)
+}
+
+/// Sets a stack aside for the signal handlers of the calling thread; `flags` as those of `sigaltstack`.
+///
+/// # Safety
+/// Nothing else is there, and it stays as long as the thread may have signals.
+pub unsafe fn set_signal_stack(low: u64, bytes: usize, flags: i32) -> Result<(), Errno> {
+    let stack = [low, u64::from(flags.cast_unsigned()), bytes as u64];
+    // SAFETY: the kernel reads one structure of these three words; the rest is as the caller promises.
+    check(unsafe { syscall(number::SIGALTSTACK, [&raw const stack as usize, 0, 0, 0, 0, 0]) }).map(drop)
+}
+
+/// Whether the calling thread runs on that stack. True where the kernel does not tell.
+pub fn is_on_alternate_stack() -> bool {
+    const ON_STACK: u64 = 1;
+    told_of_signal_stack().is_none_or(|[_, flags, _]| flags & ON_STACK != 0)
 }
 
 /// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read, 0 if nothing is there. An error: the kernel refuses to copy.
@@ -502,6 +520,12 @@ pub fn send_as_timer(tid: u32, signal: i32, value: usize) -> Result<(), Errno> {
         )
     })
     .map(drop)
+}
+
+/// Whether this process has a thread with this number. True where the kernel does not tell.
+pub fn is_thread(tid: u32) -> bool {
+    // No signal.
+    send_as_timer(tid, 0, 0) != Err(Errno::SRCH)
 }
 
 /// A timer that sends `signal` to the thread `tid` on ticks of that thread's CPU clock.

@@ -18,6 +18,7 @@ mod passed;
 #[cfg(feature = "server")]
 mod prologue;
 mod resume;
+pub(crate) mod signal_stacks;
 pub(crate) mod spent;
 #[cfg(feature = "server")]
 mod status;
