@@ -20,6 +20,7 @@
 //! A look stores `LOOKING`, then loads `CLOSING`; a `dlclose` adds to `CLOSING`, then loads `LOOKING` (all SeqCst): the look leaves most objects out, or the `dlclose` waits.
 #![allow(unsafe_code)]
 
+use crate::linked::{self, default, is_in_libc, next};
 use crate::{family, record};
 use capture::images::{Image, Images, Names, Slot};
 use capture::probed::Probed;
@@ -91,16 +92,6 @@ fn doors() -> &'static [Door] {
     unsafe { core::slice::from_raw_parts(first, COUNT.load(Ordering::Relaxed)) }
 }
 
-fn default(name: &CStr) -> u64 {
-    // SAFETY: the name is zero-terminated.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) as u64 }
-}
-
-fn next(name: &CStr) -> u64 {
-    // SAFETY: the name is zero-terminated.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as u64 }
-}
-
 /// Where the dynamic linker finds the function, if that is a definition. (An executable's own linkage table can stand for a function whose address it takes.)
 fn definition(images: &Images, name: &CStr, find: fn(&CStr) -> u64) -> Option<u64> {
     let at = find(name);
@@ -140,38 +131,10 @@ fn host_function(images: &Images, allocators: &Allocators<'_>, door: &Door, own_
     }
 }
 
-/// Where the object that an address lies in was loaded: the nearest one below. For the start of the process, when nobody opens or closes objects.
-fn object_of(list: u64, address: u64) -> u64 {
-    const NEXT: usize = 3;
-    let (mut object, mut nearest) = (list as *const u64, 0);
-    while !object.is_null() {
-        // SAFETY: the linker's list of objects begins with the public fields: where it was loaded, ..., the next one.
-        let (loaded, next) = unsafe { (*object, *object.add(NEXT)) };
-        if loaded <= address {
-            nearest = nearest.max(loaded);
-        }
-        object = next as *const u64;
-    }
-    nearest
-}
-
-/// What the dynamic linker tells debuggers, and its list of objects. 0: unknown.
-fn objects() -> (u64, u64) {
-    let linker = default(c"_r_debug");
-    // SAFETY: glibc's structure for debuggers: a version, then the list of objects.
-    (linker, if linker == 0 { 0 } else { unsafe { *(linker as *const u64).add(1) } })
-}
-
-/// Whether a function is the C library's.
-pub(crate) fn is_in_libc(function: u64) -> bool {
-    let (_, list) = objects();
-    object_of(list, function) == object_of(list, next(c"__libc_start_main"))
-}
-
 /// Opens the doors that this process needs, none in most. `own_malloc` is the address under which this library exports its own. Must not be called by a thread whose
 /// allocations are recorded.
 pub fn open(doors: &'static [Door], own_malloc: u64) {
-    let (linker, list) = objects();
+    let (linker, list) = linked::list();
     if default(c"malloc") == own_malloc && is_in_libc(next(c"malloc")) {
         return;
     }

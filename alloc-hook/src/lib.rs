@@ -10,6 +10,7 @@ pub mod counting;
 pub mod doors;
 pub mod family;
 pub mod fast;
+pub mod imports;
 pub mod marks;
 pub mod next;
 #[cfg(feature = "oracle")]
@@ -20,6 +21,7 @@ pub mod thread_end;
 
 mod bootstrap;
 mod counted;
+mod linked;
 mod live;
 mod registers;
 mod rust;

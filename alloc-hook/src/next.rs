@@ -4,7 +4,7 @@
 //! allocator does not have is null.
 #![allow(unsafe_code)]
 
-use crate::{bootstrap, doors, fast};
+use crate::{bootstrap, fast, linked};
 use capture::images::{Image, Images};
 use capture::region;
 use core::ffi::{CStr, c_int, c_void};
@@ -74,12 +74,12 @@ pub(crate) fn sizes_can_be_asked() -> bool {
     let tells = USABLE_SIZE.load(Ordering::Relaxed) as u64;
     // Looking for a name that there is not would leave an error for the host's `dlerror`.
     let defines = |image: Image<'_>| image.defines(b"__sanitizer_get_allocated_size").is_some();
-    tells != 0 && (doors::is_in_libc(tells) || Images::read().is_some_and(|all| !all.of(tells).is_some_and(defines)))
+    tells != 0 && (linked::is_in_libc(tells) || Images::read().is_some_and(|all| !all.of(tells).is_some_and(defines)))
 }
 
 /// Whether blocks come from the C library's own allocator.
 pub(crate) fn is_libc() -> bool {
-    [&MALLOC, &USABLE_SIZE].iter().all(|next| doors::is_in_libc(next.load(Ordering::Relaxed) as u64))
+    [&MALLOC, &USABLE_SIZE].iter().all(|next| linked::is_in_libc(next.load(Ordering::Relaxed) as u64))
 }
 
 /// Whether the functions are known: one load.

@@ -16,7 +16,7 @@ use crate::syscall::{mm, protect};
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use unwind::cfi::Source as _;
+use unwind::cfi::Source;
 
 mod symbols;
 #[cfg(test)]
@@ -153,6 +153,8 @@ pub struct Object {
     symbols: u64,
     strings: u64,
     hash: u64,
+    /// `DT_VERSYM`, if it has one.
+    versions: u64,
     /// Address and bytes of `DT_JMPREL` and of `DT_RELA`.
     tables: [(u64, u64); 2],
     linkage: u64,
@@ -166,14 +168,27 @@ pub struct Object {
 
 /// An import of an object.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot<'a> {
-    image: &'a Image<'a>,
+pub struct Import {
     /// Where the function's address stands.
     address: u64,
     symbol: u32,
     is_jump: bool,
     /// What stands there.
     pub value: u64,
+}
+
+/// An import of an object that is listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    image: &'a Image<'a>,
+    import: Import,
+}
+
+impl Deref for Slot<'_> {
+    type Target = Import;
+    fn deref(&self) -> &Import {
+        &self.import
+    }
 }
 
 fn u32_of(bytes: &[u8], at: usize) -> Option<u32> {
@@ -185,14 +200,35 @@ fn u64_of(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Object {
+    /// The object whose first byte is at an address, if it has been made ready to run.
+    pub fn at(base: u64) -> Option<Self> {
+        let mut memory = Probed::new();
+        let (mut object, section) = Self::headers(&mut memory, base)?;
+        object.read_dynamic(&mut memory, section)?;
+        Some(object)
+    }
+
     fn read(areas: &[Area], first: &Area) -> Option<Self> {
+        // Somebody may be closing it.
+        let mut memory = Copied::new();
+        let (mut object, section) = Self::headers(&mut memory, first.start)?;
+        // A file that is mapped as data looks like an object too, but none of it may be run.
+        let is_run =
+            |area: &Area| area.flags & EXECUTABLE != 0 && area.inode == first.inode && object.contains(area.start);
+        let from = areas.partition_point(|area| area.start < object.base);
+        if !areas.iter().skip(from).take_while(|area| area.start < object.end).any(is_run) {
+            return None;
+        }
+        object.read_dynamic(&mut memory, section)?;
+        Some(object)
+    }
+
+    /// An object without what its dynamic section says, and where that is.
+    fn headers(memory: &mut impl Source, base: u64) -> Option<(Self, (u64, u64))> {
         const PF_W: u32 = 2;
         const PT_LOAD: u32 = 1;
         const PT_DYNAMIC: u32 = 2;
         const PT_GNU_RELRO: u32 = 0x6474_e552;
-        // Somebody may be closing it.
-        let mut memory = Copied::new();
-        let base = first.start;
         let file: [u8; 64] = memory.read(base).filter(|file: &[u8; 64]| file.starts_with(b"\x7fELF\x02\x01"))?;
         let (headers, count) = (base.wrapping_add(u64_of(&file, 32)?), u64::from(u32_of(&file, 56)? & 0xffff).min(64));
         let (mut bias, mut end, mut data, mut dynamic, mut relro) = (None, 0_u64, 0_u64, None, (0, 0));
@@ -214,13 +250,14 @@ impl Object {
         }
         let (bias, (dynamic, length)) = (bias?, dynamic?);
         let end = bias.wrapping_add(end);
-        let mut object = Self {
+        let object = Self {
             base,
             end,
             bias,
             symbols: 0,
             strings: 0,
             hash: 0,
+            versions: 0,
             tables: [(0, 0); 2],
             linkage: 0,
             is_symbolic: false,
@@ -231,18 +268,10 @@ impl Object {
             ),
             last_of_data: bias.wrapping_add(data),
         };
-        // A file that is mapped as data looks like an object too, but none of it may be run.
-        let is_run =
-            |area: &Area| area.flags & EXECUTABLE != 0 && area.inode == first.inode && object.contains(area.start);
-        let from = areas.partition_point(|area| area.start < base);
-        if end <= base || !areas.iter().skip(from).take_while(|area| area.start < end).any(is_run) {
-            return None;
-        }
-        object.read_dynamic(&mut memory, bias.wrapping_add(dynamic), length.min(1 << 16))?;
-        Some(object)
+        (end > base).then_some((object, (bias.wrapping_add(dynamic), length.min(1 << 16))))
     }
 
-    fn read_dynamic(&mut self, memory: &mut Copied, section: u64, bytes: u64) -> Option<()> {
+    fn read_dynamic(&mut self, memory: &mut impl Source, (section, bytes): (u64, u64)) -> Option<()> {
         const DF_SYMBOLIC: u64 = 2;
         let mut relative = 0;
         for at in (section..section.checked_add(bytes)?).step_by(16) {
@@ -263,6 +292,7 @@ impl Object {
                 30 => self.is_symbolic |= value & DF_SYMBOLIC != 0,
                 23 => jumps.0 = address,
                 0x6fff_fef5 => self.hash = address,
+                0x6fff_fff0 => self.versions = address,
                 0x6fff_fff9 => relative = value,
                 _ => {}
             }
@@ -272,6 +302,30 @@ impl Object {
         let skipped = relative.saturating_mul(RELOCATION).min(*bytes);
         (*table, *bytes) = (table.wrapping_add(skipped), *bytes - skipped);
         Some(())
+    }
+
+    /// Calls `visit` for every slot that holds the address of a function.
+    pub fn imports(&self, mut visit: impl FnMut(&Import)) {
+        const GLOB_DAT: u32 = 6;
+        const JUMP_SLOT: u32 = 7;
+        let (mut memory, mut values) = (Probed::new(), Probed::new());
+        for (table, bytes) in self.tables {
+            for at in (table..table.saturating_add(bytes)).step_by(RELOCATION as usize) {
+                let Some(entry) = memory.read::<24>(at) else { break };
+                let (Some(offset), Some(kind), Some(symbol)) =
+                    (u64_of(&entry, 0), u32_of(&entry, 8), u32_of(&entry, 12))
+                else {
+                    break;
+                };
+                let address = self.bias.wrapping_add(offset);
+                if (kind != GLOB_DAT && kind != JUMP_SLOT) || !address.is_multiple_of(8) || !self.contains(address) {
+                    continue;
+                }
+                if let Some(value) = values.read(address).map(u64::from_le_bytes) {
+                    visit(&Import { address, symbol, is_jump: kind == JUMP_SLOT, value });
+                }
+            }
+        }
     }
 
     /// Whether the object's imports are looked for in itself first.
@@ -319,26 +373,8 @@ impl Image<'_> {
 
     /// Calls `visit` for every slot that holds the address of a function; names are read with what it gets besides.
     pub fn slots(&self, mut visit: impl FnMut(&Slot<'_>, &mut Names)) {
-        const GLOB_DAT: u32 = 6;
-        const JUMP_SLOT: u32 = 7;
-        let (mut memory, mut values, mut names) = (Probed::new(), Probed::new(), Names::default());
-        for (table, bytes) in self.tables {
-            for at in (table..table.saturating_add(bytes)).step_by(RELOCATION as usize) {
-                let Some(entry) = memory.read::<24>(at) else { break };
-                let (Some(offset), Some(kind), Some(symbol)) =
-                    (u64_of(&entry, 0), u32_of(&entry, 8), u32_of(&entry, 12))
-                else {
-                    break;
-                };
-                let address = self.bias.wrapping_add(offset);
-                if (kind != GLOB_DAT && kind != JUMP_SLOT) || !address.is_multiple_of(8) || !self.contains(address) {
-                    continue;
-                }
-                if let Some(value) = values.read(address).map(u64::from_le_bytes) {
-                    visit(&Slot { image: self, address, symbol, is_jump: kind == JUMP_SLOT, value }, &mut names);
-                }
-            }
-        }
+        let mut names = Names::default();
+        self.imports(|import| visit(&Slot { image: self, import: *import }, &mut names));
     }
 }
 

@@ -64,6 +64,7 @@ pub fn start(heap: &'static OwnHeap, fronts: &'static [doors::Door], own_malloc:
     #[cfg(feature = "server")]
     let plan = plan.or_else(|| crate::resident::plan(variables));
     if let Some(plan) = plan {
+        alloc_hook::imports::bind();
         let recorded = start::start(plan);
         if recorded {
             doors::open(fronts, own_malloc);

@@ -1,6 +1,6 @@
 //! Programs that take liberties with processes, threads, stacks and limits: they print and end the same when recorded, in every mode.
 
-use profile_recorder_tests::resident::serve;
+use profile_recorder_tests::resident::{Resident, serve};
 use profile_recorder_tests::{folded, output, programs, scratch, text};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
@@ -162,4 +162,30 @@ int main(int argc, char **argv) {
             assert_eq!(ran.status, alone.status, "{command:?}, {with}");
         }
     }
+}
+
+/// The dynamic linker asks the executable first, and takes whatever it has under a name for what a library means: the recorder calls the C library all the same.
+#[test]
+fn a_program_that_has_functions_under_names_of_the_c_library_is_not_called_by_them() {
+    let directory = scratch();
+    let (program, profile) = (directory.path().join("taken"), directory.path().join("p.folded"));
+    programs::gcc(Some("taken.c"), &["-rdynamic", "-g", "-w"], &program);
+    let said = |output: &std::process::Output| (text(&output.stdout), text(&output.stderr), output.status.code());
+    let expected = ("done\n".to_owned(), String::new(), Some(3));
+    assert_eq!(said(&Command::new(&program).output().unwrap()), expected, "alone");
+    for (mode, of, at_least) in [
+        ("allocs", ";main;malloc", 1_000),
+        ("heap", ";main;malloc", 1),
+        ("cpu", ";main;work", 250_000_000),
+        ("cpu,wall", ";main;work", 250_000_000),
+    ] {
+        let record = ["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap(), "--"];
+        assert_eq!(said(&programs::limited(&record).arg(&program).output().unwrap()), expected, "{mode}");
+        let sum = folded::sum(&profile, of);
+        assert!(sum >= at_least, "{mode}: {sum} of {of}");
+    }
+    let mut serving = Resident::start(Command::new(&program).arg("long"));
+    let profile = text(&serving.get("/debug/pprof/profile?seconds=0.3&format=collapsed"));
+    assert!(profile.contains(";main;work "), "{profile}");
+    assert_eq!(serving.child().try_wait().unwrap(), None, "it goes on");
 }

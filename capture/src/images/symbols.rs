@@ -27,19 +27,30 @@ impl Image<'_> {
         if head < first {
             return None;
         }
+        let mut old = None;
         for symbol in head..head.checked_add(CHAIN)? {
             let found = word(chains.wrapping_add(u64::from(symbol - first) * 4))?;
             if found | 1 == hash | 1
                 && names.read(self, symbol) == Some(name)
                 && let Some(address) = self.function(symbol)
             {
-                return Some(address);
+                if !self.is_old(symbol) {
+                    return Some(address);
+                }
+                old = old.or(Some(address));
             }
             if found & 1 != 0 {
                 break;
             }
         }
-        None
+        old
+    }
+
+    /// Whether a symbol is there for objects alone that were linked with an older version of it.
+    fn is_old(&self, symbol: u32) -> bool {
+        const HIDDEN: u16 = 1 << 15;
+        let version = |at: u64| Probed::new().read(at).map_or(0, u16::from_le_bytes);
+        self.versions != 0 && version(self.versions.wrapping_add(u64::from(symbol) * 2)) & HIDDEN != 0
     }
 
     /// Address of the function that a symbol defines. (An import that has an address stands for the executable's linkage table.)

@@ -8,6 +8,7 @@ use std::format;
 unsafe extern "C" {
     fn getpagesize() -> c_int;
     fn getdtablesize() -> c_int;
+    fn dlsym(handle: *mut core::ffi::c_void, name: *const core::ffi::c_char) -> *mut core::ffi::c_void;
 }
 
 fn page_size() -> c_int {
@@ -52,7 +53,7 @@ fn a_slot_is_replaced_and_its_page_is_protected_as_before() {
     with_slot(&images, b"getpagesize", |slot| {
         assert_eq!((slot.value, was_writable(&images, slot)), (new, writable));
         // What stands there now is not what was read before.
-        let stale = Slot { value: old, ..*slot };
+        let stale = Slot { import: Import { value: old, ..slot.import }, ..*slot };
         // SAFETY: as above.
         unsafe { stale.replace(new + 1) };
         // SAFETY: as above.
@@ -129,4 +130,42 @@ fn objects_that_are_closed_while_they_are_read_are_survived() {
         }
         at.store(usize::MAX, Ordering::SeqCst);
     });
+}
+
+/// Where the C library has two versions of a function, new objects are linked with the newer one.
+#[test]
+fn of_several_versions_the_one_is_found_that_others_find() {
+    let images = Images::read().unwrap();
+    for name in [
+        c"realpath",
+        c"posix_spawn",
+        c"posix_spawnp",
+        c"regexec",
+        c"nftw",
+        c"glob",
+        c"quick_exit",
+        c"fmemopen",
+        c"sched_setaffinity",
+        c"sched_getaffinity",
+        c"pthread_cond_wait",
+        c"pthread_cond_signal",
+        c"pthread_cond_timedwait",
+        c"pthread_getaffinity_np",
+        c"timer_create",
+        c"timer_delete",
+        c"sem_wait",
+        c"dlopen",
+        c"dlsym",
+        c"pthread_create",
+        c"pthread_attr_getstack",
+        c"clock_gettime",
+        c"aio_read",
+        c"openpty",
+        c"login",
+    ] {
+        // SAFETY: the name is zero-terminated.
+        let found = unsafe { dlsym(core::ptr::null_mut(), name.as_ptr()) } as u64;
+        let defined = images.of(found).and_then(|image| image.defines(name.to_bytes()));
+        assert_eq!(defined, Some(found), "{name:?}");
+    }
 }
