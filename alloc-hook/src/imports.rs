@@ -30,6 +30,11 @@ pub fn bind() {
     });
 }
 
+/// Whether a function is the C library's. For the start of the process.
+pub fn is_in_libc(function: u64) -> bool {
+    linked::is_in_libc(function)
+}
+
 /// Whether all slots lead to where they should: so it is in most programs, and found without a look at every mapping.
 fn all_are_bound(list: u64, here: u64) -> bool {
     let Some(own) = Linked::of(list, here) else { return true };

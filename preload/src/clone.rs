@@ -1,5 +1,6 @@
 //! `clone`, so that threads that are made by it are known from their first instruction to their last.
 
+use crate::others::CLONE;
 use crate::thread::next;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -53,12 +54,18 @@ unsafe extern "C-unwind" fn begin(packed: *mut c_void) -> c_int {
 pub unsafe extern "C" fn clone(
     function: Option<Function>,
     stack: *mut c_void,
-    flags: c_int,
+    flags: isize,
     argument: *mut c_void,
     parent_tid: *mut libc::pid_t,
     storage: *mut c_void,
     child_tid: *mut libc::pid_t,
-) -> c_int {
+) -> isize {
+    if let Some(other) = CLONE.get() {
+        let function = function.map_or(0, |function| function as usize as u64);
+        let [stack, argument, storage] = [stack, argument, storage].map(|pointer| pointer as u64);
+        // SAFETY: as the host calls it.
+        return unsafe { other(function, stack, flags as u64, argument, parent_tid as u64, storage, child_tid as u64) };
+    }
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     type Clone = unsafe extern "C" fn(
         Option<Function>,
@@ -77,6 +84,7 @@ pub unsafe extern "C" fn clone(
     }
     // SAFETY: the symbol of that name takes these arguments, and looks at as many as the flags ask for.
     let clone = unsafe { core::mem::transmute::<*mut c_void, Clone>(next) };
+    let flags = flags as c_int;
     let is_thread = flags & libc::CLONE_THREAD != 0 && !stack.is_null();
     match function {
         Some(function) if is_thread && preload::records_threads() => {
@@ -85,10 +93,10 @@ pub unsafe extern "C" fn clone(
             // SAFETY: the stack is the new thread's, which begins below; the C library writes there as well.
             unsafe {
                 packed.write(Begin { function, argument });
-                clone(Some(begin), packed.cast(), flags, packed.cast(), parent_tid, storage, child_tid)
+                clone(Some(begin), packed.cast(), flags, packed.cast(), parent_tid, storage, child_tid) as isize
             }
         }
         // SAFETY: as the host calls it.
-        _ => unsafe { clone(function, stack, flags, argument, parent_tid, storage, child_tid) },
+        _ => unsafe { clone(function, stack, flags, argument, parent_tid, storage, child_tid) as isize },
     }
 }

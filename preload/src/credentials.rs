@@ -7,7 +7,7 @@
 //! Each does what the C library's function of its name does, most by that function itself.
 
 use crate::filter::{errno, kernel, set_errno};
-use crate::thread;
+use crate::{others, thread};
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use libc::{gid_t, size_t, uid_t};
@@ -95,6 +95,14 @@ pub(crate) fn set_up() {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn capset(header: *mut c_void, capabilities: *const c_void) -> c_int {
+    if let Some(other) = others::CAPSET.get() {
+        // SAFETY: as the host calls it.
+        let result = unsafe { other(header, capabilities) };
+        if result == 0 {
+            changed(None);
+        }
+        return result;
+    }
     // SAFETY: as the host calls it.
     (unsafe { of_thread(libc::SYS_capset, header as u64, capabilities as u64, 0) }) as c_int
 }

@@ -80,11 +80,15 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
-    // SAFETY: as the host calls it; the C library's own does no more than this.
-    let result = unsafe { filter::kernel(libc::SYS_munmap, address as u64, length as u64, 0, 0, 0, 0) };
+    let result = match others::MUNMAP.get() {
+        // SAFETY: as the host calls it.
+        Some(other) => unsafe { other(address, length) },
+        // SAFETY: as the host calls it; the C library's own does no more than this.
+        None => (unsafe { filter::kernel(libc::SYS_munmap, address as u64, length as u64, 0, 0, 0, 0) }) as c_int,
+    };
     let start = address as u64;
     preload::memory_unmapped(start, start.wrapping_add(length as u64));
-    result as c_int
+    result
 }
 
 mod clone;
@@ -96,6 +100,7 @@ mod filter;
 mod label;
 mod mask;
 mod namespaces;
+mod others;
 mod signal;
 mod thread;
 pub use clone::clone;
@@ -117,12 +122,16 @@ pub use thread::pthread_create;
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(code: c_int) -> ! {
-    end(code)
+    end(0, code)
 }
 
 #[inline(always)]
-fn end(code: c_int) -> ! {
+fn end(name: usize, code: c_int) -> ! {
     preload::exits();
+    if let Some(other) = others::EXIT.get(name).and_then(others::Other::get) {
+        // SAFETY: as the host calls it.
+        unsafe { other(code) };
+    }
     loop {
         // SAFETY: no memory is involved.
         unsafe { filter::kernel(libc::SYS_exit_group, code as u64, 0, 0, 0, 0, 0) };
@@ -135,7 +144,7 @@ fn end(code: c_int) -> ! {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
-    end(code)
+    end(1, code)
 }
 
 #[used]
@@ -144,6 +153,7 @@ static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
         // The first allocation may not have come yet.
         family::ensure_started::<Preload>();
+        others::set_up();
         execute::set_up();
         credentials::set_up();
         preload::constructor(signal::behind());

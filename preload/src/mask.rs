@@ -4,7 +4,8 @@
 //! # Safety
 //! Each function does what the C library's function of its name does. The kernel's sets are the first 64 bits of the C library's.
 
-use crate::filter::kernel;
+use crate::filter::{errno, kernel, set_errno};
+use crate::others;
 use crate::thread::next;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_void};
@@ -54,32 +55,32 @@ pub(crate) unsafe fn change(how: c_int, set: *const u64, old: *mut u64) -> c_lon
     unsafe { kernel(libc::SYS_rt_sigprocmask, how as u64, set as u64, old as u64, SET_BYTES, 0, 0) }
 }
 
+/// A set as it was meant; nothing is hidden from what shall pass.
+unsafe fn meant_for(how: c_int, set: *const sigset_t) -> Option<sigset_t> {
+    // SAFETY: as the host calls it.
+    unsafe { set.as_ref() }.map(|set| {
+        let mut set = *set;
+        if how != libc::SIG_UNBLOCK {
+            mean(&mut set);
+        }
+        set
+    })
+}
+
 /// `pthread_sigmask` of the C library.
 ///
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // Nothing is hidden from what shall pass.
-    let read = |set: *const sigset_t| match how {
-        // SAFETY: as the host calls it; a set begins with the kernel's.
-        libc::SIG_UNBLOCK => unsafe { set.cast::<u64>().read() },
-        // SAFETY: as the host calls it.
-        _ => unsafe { meant(set) },
-    };
-    let bits = (!set.is_null()).then(|| read(set) & !OF_THE_LIBRARY);
-    let new = bits.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the address of the calling thread's errno.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
     // SAFETY: as the host calls it.
-    let result = unsafe { change(how, new, old.cast()) };
-    if result == 0 {
-        return 0;
+    unsafe {
+        let set = meant_for(how, set);
+        match others::PTHREAD_SIGMASK.get() {
+            Some(other) => other(how, set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref), old),
+            None => change_or_error(how, set.as_ref(), old),
+        }
     }
-    // SAFETY: as above. This function returns the error instead of setting errno.
-    unsafe { core::mem::replace(&mut *errno, before) }
 }
 
 /// `sigprocmask` of the C library.
@@ -89,13 +90,33 @@ pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     // SAFETY: as the host calls it.
-    let error = unsafe { pthread_sigmask(how, set, old) };
+    let error = unsafe {
+        let set = meant_for(how, set);
+        if let Some(other) = others::SIGPROCMASK.get() {
+            return other(how, set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref), old);
+        }
+        change_or_error(how, set.as_ref(), old)
+    };
     if error == 0 {
         return 0;
     }
-    // SAFETY: the address of the calling thread's errno.
-    unsafe { *libc::__errno_location() = error };
+    set_errno(error);
     -1
+}
+
+/// Changes the calling thread's mask; the number of the error, which `errno` does not get.
+unsafe fn change_or_error(how: c_int, set: Option<&sigset_t>, old: *mut sigset_t) -> c_int {
+    // SAFETY: a set begins with the kernel's.
+    let bits = set.map(|set| unsafe { core::ptr::from_ref(set).cast::<u64>().read() } & !OF_THE_LIBRARY);
+    let before = errno();
+    // SAFETY: as the host calls it.
+    let result = unsafe { change(how, bits.as_ref().map_or(core::ptr::null(), core::ptr::from_ref), old.cast()) };
+    if result == 0 {
+        return 0;
+    }
+    let error = errno();
+    set_errno(before);
+    error
 }
 
 /// `signalfd` of the C library.

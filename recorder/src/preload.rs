@@ -197,6 +197,11 @@ fn is_recorded() -> bool {
     RECORDED.load(Ordering::Relaxed) && is_own()
 }
 
+/// Whether a function is the C library's. For the start of the process.
+pub fn is_in_libc(function: u64) -> bool {
+    alloc_hook::imports::is_in_libc(function)
+}
+
 /// Whether threads shall be announced.
 pub fn records_threads() -> bool {
     RECORDED.load(Ordering::Relaxed)

@@ -457,6 +457,7 @@ const EVERYTHING: Allowed = Allowed {
         ("profrec_preload::signal", "the next function of a name"),
         ("profrec_preload::clone", "the next function of a name"),
         ("profrec_preload::credentials", "the next function of a name"),
+        ("profrec_preload::others", "the function of another library, which the host calls"),
         ("dlsym", "the next function of a name"),
         ("profile_recorder_alloc_hook::thread_end::ON_END", "the recorder's `thread_ends`"),
         ("profile_recorder::sampler::action::REAL", "the C library's"),

@@ -189,3 +189,24 @@ fn a_program_that_has_functions_under_names_of_the_c_library_is_not_called_by_th
     assert!(profile.contains(";main;work "), "{profile}");
     assert_eq!(serving.child().try_wait().unwrap(), None, "it goes on");
 }
+
+/// A library between the preload library and the C library has functions under their names, which mean more, or something else.
+#[test]
+fn functions_that_another_library_has_under_the_recorders_names_are_called_as_without_it() {
+    let directory = scratch();
+    let program = directory.path().join("others");
+    programs::compile_c_library("others", directory.path(), &["-O1"]);
+    let at = directory.path().display();
+    let linked = [&format!("-L{at}"), "-lothers", &format!("-Wl,-rpath,{at}"), "-DPROGRAM", "-g"];
+    programs::gcc(Some("others.c"), &linked, &program);
+    let said = |output: &std::process::Output| (text(&output.stdout), text(&output.stderr), output.status.code());
+    let expected = ("200 199 2 2 1 1 1 \nends with 10\n".to_owned(), String::new(), Some(10));
+    assert_eq!(said(&Command::new(&program).output().unwrap()), expected, "alone");
+    let profile = directory.path().join("p.folded");
+    for mode in ["allocs", "heap", "cpu", "cpu,wall"] {
+        let record = ["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap(), "--"];
+        assert_eq!(said(&programs::limited(&record).arg(&program).output().unwrap()), expected, "{mode}");
+    }
+    let served = output(serve(Command::new("timeout").arg("60").arg(&program), directory.path()));
+    assert_eq!(said(&served), expected, "server");
+}
