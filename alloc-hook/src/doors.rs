@@ -21,7 +21,7 @@
 #![allow(unsafe_code)]
 
 use crate::linked::{self, default, is_in_libc, next};
-use crate::{family, record};
+use crate::{bootstrap, family, record};
 use capture::images::{Image, Images, Names, Slot};
 use capture::probed::Probed;
 use capture::wait;
@@ -195,6 +195,7 @@ fn again() {
 pub fn reset_in_child() {
     LOOKING.store(false, Ordering::SeqCst);
     CLOSING.store(0, Ordering::SeqCst);
+    bootstrap::reset_in_child();
     tell();
 }
 

@@ -7,6 +7,7 @@
 use crate::record::{after_realloc, allocated, before_realloc, freed};
 pub use crate::registers::Entry;
 use crate::{bootstrap, next};
+use capture::thread;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use layout::Function;
@@ -54,6 +55,12 @@ pub unsafe fn malloc<H: Host>(size: usize, entry: Entry) -> *mut u8 {
 pub unsafe fn calloc<H: Host>(count: usize, size: usize, entry: Entry) -> *mut u8 {
     if !ready::<H>() {
         return bootstrap::allocate(count.saturating_mul(size), 16);
+    }
+    if thread::is_own() {
+        let block = bootstrap::allocate_own(count.saturating_mul(size));
+        if !block.is_null() {
+            return block;
+        }
     }
     // SAFETY: as the host calls it.
     let Some(address) = (unsafe { next::calloc(count, size) }) else { return fail(ENOMEM) };
@@ -117,6 +124,7 @@ unsafe fn move_out_of_bootstrap<H: Host>(address: *mut u8, size: usize, entry: E
     if !new.is_null() && bootstrap::contains(address) {
         // SAFETY: both blocks have at least this many bytes and do not overlap.
         unsafe { core::ptr::copy_nonoverlapping(address, new, size.min(bootstrap::size_of(address))) };
+        bootstrap::release(address);
     }
     new
 }
@@ -125,6 +133,10 @@ unsafe fn move_out_of_bootstrap<H: Host>(address: *mut u8, size: usize, entry: E
 #[inline(always)]
 pub unsafe fn free<H: Host>(address: *mut u8) {
     if !ready::<H>() || bootstrap::contains(address) {
+        return bootstrap::release(address);
+    }
+    // At its end, what a thread has not got.
+    if address.is_null() && thread::is_own() {
         return;
     }
     freed(Function::Free, address, 0);

@@ -8,7 +8,7 @@ use crate::{bootstrap, fast, linked};
 use capture::images::{Image, Images};
 use capture::region;
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 /// State of the look-up.
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
@@ -80,6 +80,33 @@ pub(crate) fn sizes_can_be_asked() -> bool {
 /// Whether blocks come from the C library's own allocator.
 pub(crate) fn is_libc() -> bool {
     [&MALLOC, &USABLE_SIZE].iter().all(|next| linked::is_in_libc(next.load(Ordering::Relaxed) as u64))
+}
+
+/// Whether the allocator may be one for programs of a single thread.
+static MAY_BE_SINGLE: AtomicBool = AtomicBool::new(false);
+
+/// Looks what allocator it is. For the start of the process.
+pub fn look_at_it() {
+    /// What those define that serve threads: jemalloc, tcmalloc, mimalloc, sanitizers and Scudo, and another copy of this library.
+    const SERVE_THREADS: [&[u8]; 6] = [
+        b"mallctl",
+        b"tc_malloc",
+        b"mi_malloc",
+        b"__sanitizer_get_allocated_size",
+        b"__scudo_print_stats",
+        b"profile_recorder_label_enter_v1",
+    ];
+    let malloc = MALLOC.load(Ordering::Relaxed) as u64;
+    let serves_threads = |image: Image<'_>| SERVE_THREADS.iter().any(|name| image.defines(name).is_some());
+    let is_known = || {
+        linked::is_in_libc(malloc) || Images::read().is_some_and(|images| images.of(malloc).is_some_and(serves_threads))
+    };
+    MAY_BE_SINGLE.store(malloc != 0 && !is_known(), Ordering::Relaxed);
+}
+
+/// Whether no thread but the program's may call it.
+pub(crate) fn may_be_single() -> bool {
+    MAY_BE_SINGLE.load(Ordering::Relaxed)
 }
 
 /// Whether the functions are known: one load.

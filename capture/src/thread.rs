@@ -52,8 +52,15 @@ const IGNORED: usize = 1;
 /// The thread ended, or could not be registered: counted with the process.
 const UNREGISTERED: usize = 2;
 
-/// Threads of the recorder that start others. Rust's library allocates in a new thread before the first line of ours runs there, and until then the thread has its creator's name.
-const OWN_CREATORS: [&[u8; 16]; 2] = [b"profrec-server\0\0", b"profrec-record\0\0"];
+/// The recorder's threads. Rust's library allocates in a new thread before the first line of ours runs there, when it has one of these names already, or its creator's still.
+const OWN_NAMES: [&[u8; 16]; 6] = [
+    b"profrec-server\0\0",
+    b"profrec-record\0\0",
+    b"profrec-sampler\0",
+    b"profrec-symbol\0\0",
+    b"profrec-convert\0",
+    b"profrec-route\0\0\0",
+];
 
 /// A number of calls that no thread comes to.
 pub const NONE_BETWEEN: u64 = u64::MAX;
@@ -283,6 +290,19 @@ pub fn is_ignored() -> bool {
     tls::get() == IGNORED
 }
 
+/// Whether the calling thread is the recorder's own, even if it has just begun: then it is marked now. Any other is registered as by [`current`].
+#[inline(always)]
+pub fn is_own() -> bool {
+    tls::get() <= IGNORED && is_own_slow()
+}
+
+#[cold]
+#[inline(never)]
+fn is_own_slow() -> bool {
+    // A thread of the application's is left out while it starts one of the recorder's.
+    matches!(current(), Current::Ignored) && OWN_NAMES.contains(&&syscall::thread_name())
+}
+
 /// Sets the function that is called on each thread when it is registered.
 pub fn set_on_register(function: fn(&'static ThreadState)) {
     ON_REGISTER.store(function as *mut (), Ordering::Release);
@@ -305,7 +325,7 @@ fn register() -> Option<&'static ThreadState> {
     // Whatever follows may come back here through a hook; then the thread counts as unregistered for a moment.
     tls::set(UNREGISTERED);
     let name = syscall::thread_name();
-    if OWN_CREATORS.contains(&&name) {
+    if OWN_NAMES.contains(&&name) {
         tls::set(IGNORED);
         return None;
     }

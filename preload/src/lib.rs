@@ -97,6 +97,7 @@ mod credentials;
 mod doors;
 mod execute;
 mod filter;
+mod heap;
 mod label;
 mod mask;
 mod namespaces;

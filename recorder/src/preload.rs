@@ -65,6 +65,7 @@ pub fn start(heap: &'static OwnHeap, fronts: &'static [doors::Door], own_malloc:
     let plan = plan.or_else(|| crate::resident::plan(variables));
     if let Some(plan) = plan {
         alloc_hook::imports::bind();
+        next::look_at_it();
         let recorded = start::start(plan);
         if recorded {
             doors::open(fronts, own_malloc);

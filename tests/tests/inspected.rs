@@ -327,6 +327,9 @@ const COLD: Reasons = &[
     ("<profile_recorder_capture::tree::Tree>::make_room", "the index of the call tree grows"),
     ("profile_recorder_alloc_hook::record::walked::values_elsewhere", "a stack that is not the thread's own"),
     ("profile_recorder_alloc_hook::record::guard::mend", "a hook was left by a jump"),
+    ("profile_recorder_capture::thread::is_own_slow", "a thread's first allocation, or a thread of the recorder's"),
+    ("profile_recorder_alloc_hook::bootstrap::allocate_own", "a thread of the recorder's allocates"),
+    ("profile_recorder_alloc_hook::bootstrap::release", "a block of such a thread, or of the start"),
 ];
 
 #[test]

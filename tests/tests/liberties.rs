@@ -210,3 +210,37 @@ fn functions_that_another_library_has_under_the_recorders_names_are_called_as_wi
     let served = output(serve(Command::new("timeout").arg("60").arg(&program), directory.path()));
     assert_eq!(said(&served), expected, "server");
 }
+
+/// A program of one thread may have an allocator for one thread: the recorder's threads never come there.
+#[test]
+fn an_allocator_for_programs_of_one_thread_is_called_by_that_thread_alone() {
+    let directory = scratch();
+    let program = directory.path().join("single");
+    programs::compile_c_library("single", directory.path(), &["-O1", "-fno-builtin"]);
+    let at = directory.path().display();
+    let linked = [&format!("-L{at}"), "-lsingle", &format!("-Wl,-rpath,{at}"), "-DPROGRAM", "-g"];
+    programs::gcc(Some("single.c"), &linked, &program);
+    let said = |output: &std::process::Output| (text(&output.stdout), text(&output.stderr), output.status.code());
+    let expected = ("done\n".to_owned(), String::new(), Some(3));
+    assert_eq!(said(&Command::new(&program).output().unwrap()), expected, "alone");
+    let profile = directory.path().join("p.folded");
+    for (mode, of, at_least) in [
+        ("allocs", ";main;realloc", 1_000),
+        ("heap", ";main;realloc", 64),
+        ("cpu", ";main;work", 100_000_000),
+        ("wall", ";main;", 300_000_000),
+        ("cpu,wall,heap", ";main;", 300_000_000),
+    ] {
+        let record = ["record", "--quiet", "--mode", mode, "-o", profile.to_str().unwrap(), "--"];
+        assert_eq!(said(&programs::limited(&record).arg(&program).output().unwrap()), expected, "{mode}");
+        let profile = programs::beside(&profile, mode.split(',').next().unwrap(), mode);
+        let sum = folded::sum(&profile, of);
+        assert!(sum >= at_least, "{mode}: {sum} of {of}");
+    }
+    let mut serving = Resident::start(Command::new(&program).arg("10000"));
+    for path in ["profile?seconds=0.2", "wall?seconds=0.2", "allocs?seconds=0.2", "heap?seconds=0.2", "threads?debug=2"]
+    {
+        assert!(!serving.get(&format!("/debug/pprof/{path}")).is_empty(), "{path}");
+    }
+    assert_eq!(serving.child().try_wait().unwrap(), None, "it goes on");
+}
