@@ -283,7 +283,13 @@ pub unsafe fn sigaction(
     result
 }
 
-pub use signal_stacks::note_action;
+/// The application's action for a signal is another now.
+pub fn note_action(signal: i32, handler: usize, flags: i32) {
+    // After vfork it is the parent's memory, and the action is not the parent's.
+    if is_recorded() {
+        signal_stacks::note_action(signal, handler, flags);
+    }
+}
 
 /// `sigaltstack`, which `kernel` makes: it returns what the C function does.
 ///

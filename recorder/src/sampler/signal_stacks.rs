@@ -52,7 +52,7 @@ static ENOUGH: AtomicUsize = AtomicUsize::new(FEW);
 static HANDLED_THERE: AtomicU64 = AtomicU64::new(0);
 
 /// The application's action for a signal is another now.
-pub fn note_action(signal: i32, handler: usize, flags: i32) {
+pub(crate) fn note_action(signal: i32, handler: usize, flags: i32) {
     const OF_CRASHES: [i32; 7] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
     if !(1..=64).contains(&signal) || OF_CRASHES.contains(&signal) {
