@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,initfirst");
-    for name in ["malloc", "calloc", "posix_memalign", "realloc", "free"] {
+    for name in ["malloc", "calloc", "posix_memalign", "realloc", "free", "realpath"] {
         println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap={name}");
     }
 }

@@ -1,13 +1,15 @@
 //! The recorder's own heap, for what Rust's library takes by C's names: it has handles of threads from the system's allocator, whatever the program's own. The linker gives these names to the functions here
 //! where this library uses them itself (`--wrap`, in `build.rs`); what it exports is unchanged.
 //!
+//! The C library's `realpath` would take memory that Rust's library gives back by `free`: it gets some of this heap, too.
+//!
 //! # Safety
 //! As the C functions. A block has its size and its alignment in the two words before it, behind padding of as many bytes as it is aligned to.
 
 use crate::HEAP;
 use core::alloc::{GlobalAlloc as _, Layout};
 use core::arch::global_asm;
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 
 const LEAST: usize = 16;
 
@@ -79,6 +81,27 @@ unsafe extern "C" fn free(block: *mut u8) {
     }
 }
 
+unsafe extern "C" {
+    /// The C library's function.
+    fn __real_realpath(path: *const c_char, to: *mut c_char) -> *mut c_char;
+}
+
+unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
+    if !to.is_null() {
+        // SAFETY: as the C function.
+        return unsafe { __real_realpath(path, to) };
+    }
+    // SAFETY: as the C function, which writes no more.
+    unsafe {
+        let room = take(libc::PATH_MAX as usize, LEAST);
+        let found = if room.is_null() { room.cast() } else { __real_realpath(path, room.cast()) };
+        if found.is_null() {
+            free(room);
+        }
+        found
+    }
+}
+
 /// Defines the linker's name for a function.
 macro_rules! wrap {
     ($($name:ident)*) => {
@@ -92,4 +115,4 @@ macro_rules! wrap {
     };
 }
 
-wrap!(malloc calloc posix_memalign realloc free);
+wrap!(malloc calloc posix_memalign realloc free realpath);

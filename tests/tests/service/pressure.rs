@@ -122,7 +122,7 @@ fn a_preloaded_program_survives_questions_without_memory() {
     let directory = scratch();
     let program = programs::compile_source(
         "sleeps",
-        "#include <unistd.h>\nint main(void) { for (;;) pause(); }",
+        "#include <stdlib.h>\n#include <unistd.h>\nvoid *volatile kept;\nint main(void) { kept = malloc(100); for (;;) pause(); }",
         directory.path(),
     );
     let mut running = Resident::start(&mut Command::new(program));
