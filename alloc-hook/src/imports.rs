@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::linked::{self, Linked};
+use crate::next;
 use capture::images::{Image, Images, Names, Object, Slot};
 
 /// What this library exports and calls itself: its own, and not that of a program that has another.
@@ -28,11 +29,6 @@ pub fn bind() {
             unsafe { slot.replace(function) };
         }
     });
-}
-
-/// Whether a function is the C library's. For the start of the process.
-pub fn is_in_libc(function: u64) -> bool {
-    linked::is_in_libc(function)
 }
 
 /// Whether all slots lead to where they should: so it is in most programs, and found without a look at every mapping.
@@ -57,8 +53,7 @@ fn all_are_bound(list: u64, here: u64) -> bool {
 /// Where a slot is to lead, if not where it does.
 fn meant(images: &Images, own: &Image<'_>, libc: &Image<'_>, slot: &Slot<'_>, names: &mut Names) -> Option<u64> {
     let found = images.of(slot.value)?;
-    let is_sanitizer = || found.defines(b"__sanitizer_get_allocated_size").is_some();
-    if [own, libc].iter().any(|image| image.base() == found.base()) || is_sanitizer() {
+    if [own, libc].iter().any(|image| image.base() == found.base()) || next::is_sanitizer(&found) {
         return None;
     }
     let name = slot.name(names)?;

@@ -11,6 +11,7 @@ pub mod doors;
 pub mod family;
 pub mod fast;
 pub mod imports;
+pub mod linked;
 pub mod marks;
 pub mod next;
 #[cfg(feature = "oracle")]
@@ -21,7 +22,6 @@ pub mod thread_end;
 
 mod bootstrap;
 mod counted;
-mod linked;
 mod live;
 mod registers;
 mod rust;

@@ -68,13 +68,8 @@ impl Linked {
     }
 }
 
-/// Where the C library was loaded.
-fn libc_in(list: u64) -> Option<Linked> {
-    Linked::of(list, next(c"__libc_start_main"))
-}
-
 /// Whether a function is the C library's.
-pub(crate) fn is_in_libc(function: u64) -> bool {
+pub fn is_in_libc(function: u64) -> bool {
     let (_, list) = list();
-    libc_in(list).is_some_and(|libc| libc.contains(function))
+    Linked::of(list, next(c"__libc_start_main")).is_some_and(|libc| libc.contains(function))
 }

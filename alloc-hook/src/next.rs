@@ -72,9 +72,13 @@ functions! {
 /// Whether blocks may be asked for their size at any time. The allocator of a sanitizer ends the process if it is asked about one of the first blocks.
 pub(crate) fn sizes_can_be_asked() -> bool {
     let tells = USABLE_SIZE.load(Ordering::Relaxed) as u64;
-    // Looking for a name that there is not would leave an error for the host's `dlerror`.
-    let defines = |image: Image<'_>| image.defines(b"__sanitizer_get_allocated_size").is_some();
-    tells != 0 && (linked::is_in_libc(tells) || Images::read().is_some_and(|all| !all.of(tells).is_some_and(defines)))
+    let is_sanitizers = |all: Images| all.of(tells).is_some_and(|image| is_sanitizer(&image));
+    tells != 0 && (linked::is_in_libc(tells) || Images::read().is_some_and(|all| !is_sanitizers(all)))
+}
+
+/// Whether an object is a sanitizer's. (To ask the dynamic linker for a name that there is not would leave an error for the host's `dlerror`.)
+pub(crate) fn is_sanitizer(image: &Image<'_>) -> bool {
+    image.defines(b"__sanitizer_get_allocated_size").is_some()
 }
 
 /// Whether blocks come from the C library's own allocator.
@@ -87,17 +91,12 @@ static MAY_BE_SINGLE: AtomicBool = AtomicBool::new(false);
 
 /// Looks what allocator it is. For the start of the process.
 pub fn look_at_it() {
-    /// What those define that serve threads: jemalloc, tcmalloc, mimalloc, sanitizers and Scudo, and another copy of this library.
-    const SERVE_THREADS: [&[u8]; 6] = [
-        b"mallctl",
-        b"tc_malloc",
-        b"mi_malloc",
-        b"__sanitizer_get_allocated_size",
-        b"__scudo_print_stats",
-        b"profile_recorder_label_enter_v1",
-    ];
+    /// What those define that serve threads: jemalloc, tcmalloc, mimalloc and Scudo, and another copy of this library.
+    const SERVE_THREADS: [&[u8]; 5] =
+        [b"mallctl", b"tc_malloc", b"mi_malloc", b"__scudo_print_stats", b"profile_recorder_label_enter_v1"];
     let malloc = MALLOC.load(Ordering::Relaxed) as u64;
-    let serves_threads = |image: Image<'_>| SERVE_THREADS.iter().any(|name| image.defines(name).is_some());
+    let serves_threads =
+        |image: Image<'_>| is_sanitizer(&image) || SERVE_THREADS.iter().any(|name| image.defines(name).is_some());
     let is_known = || {
         linked::is_in_libc(malloc) || Images::read().is_some_and(|images| images.of(malloc).is_some_and(serves_threads))
     };

@@ -198,11 +198,6 @@ fn is_recorded() -> bool {
     RECORDED.load(Ordering::Relaxed) && is_own()
 }
 
-/// Whether a function is the C library's. For the start of the process.
-pub fn is_in_libc(function: u64) -> bool {
-    alloc_hook::imports::is_in_libc(function)
-}
-
 /// Whether threads shall be announced.
 pub fn records_threads() -> bool {
     RECORDED.load(Ordering::Relaxed)
@@ -493,6 +488,7 @@ fn room(instructions: usize) -> Option<Vec<u8>> {
 
 pub use alloc_hook::doors;
 pub use alloc_hook::family;
+pub use alloc_hook::linked::is_in_libc;
 pub use alloc_hook::own_heap::OwnHeap;
 pub use alloc_hook::{fast, next};
 pub use capture::live::GRAIN;
