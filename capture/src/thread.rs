@@ -121,6 +121,8 @@ pub struct ThreadState {
     pub pending_runnable_ns: AtomicU64,
     /// The thread takes what it was asked for, and enters it.
     pub answers: AtomicBool,
+    /// Number of the kernel's timer by which the sampler has the thread answer, plus 1; 0: there is none.
+    pub asking_timer: AtomicI32,
     /// Slot of the CPU clock's baseline, where the sampler asked for a CPU sample because the thread has no timer; 0: it did not.
     pub asked_cpu: AtomicU32,
     /// Leaf node of the last CPU sample, for the tail.
@@ -410,6 +412,7 @@ impl ThreadState {
         state.pending_runnable_ns.store(0, Ordering::Relaxed);
         state.answers.store(false, Ordering::Relaxed);
         state.asked_cpu.store(0, Ordering::Relaxed);
+        state.asking_timer.store(0, Ordering::Relaxed);
         state.last_node.store(0, Ordering::Relaxed);
         state.timer.store(0, Ordering::Relaxed);
         state.labels.store(0, Ordering::Relaxed);

@@ -537,6 +537,13 @@ impl CpuTimer {
     ///
     /// `value` comes back in the signal's `si_value`.
     pub fn start(tid: u32, signal: i32, value: usize, first_ns: u64, period_ns: u64) -> Result<Self, Errno> {
+        let timer = Self::new(tid, signal, value)?;
+        timer.set(first_ns, period_ns).inspect_err(|_| timer.delete())?;
+        Ok(timer)
+    }
+
+    /// Makes the timer, which sends nothing yet.
+    pub fn new(tid: u32, signal: i32, value: usize) -> Result<Self, Errno> {
         const SIGEV_THREAD_ID: i32 = 4;
         // struct sigevent: value, signo, notify, tid, padding to 64 bytes.
         let notify = u64::from(signal as u32) | ((SIGEV_THREAD_ID as u64) << 32);
@@ -549,18 +556,17 @@ impl CpuTimer {
                 [thread_cpu_clock(tid) as usize, event.as_ptr() as usize, &raw mut id as usize, 0, 0, 0],
             )
         })?;
-        let timer = Self(id);
+        Ok(Self(id))
+    }
+
+    /// Has it send a signal after `first_ns` of the thread's CPU time, and then every `period_ns`; 0: no more.
+    pub fn set(self, first_ns: u64, period_ns: u64) -> Result<(), Errno> {
         let period = [(period_ns / 1_000_000_000) as i64, (period_ns % 1_000_000_000) as i64];
         let first = [(first_ns / 1_000_000_000) as i64, (first_ns % 1_000_000_000) as i64];
         let spec = [period, first];
         // SAFETY: the kernel reads one itimerspec.
-        let result =
-            check(unsafe { syscall(number::TIMER_SETTIME, [id as usize, 0, spec.as_ptr() as usize, 0, 0, 0]) });
-        if let Err(error) = result {
-            timer.delete();
-            return Err(error);
-        }
-        Ok(timer)
+        check(unsafe { syscall(number::TIMER_SETTIME, [self.0 as usize, 0, spec.as_ptr() as usize, 0, 0, 0]) })
+            .map(drop)
     }
 
     /// Ends the timer.

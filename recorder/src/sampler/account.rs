@@ -66,7 +66,7 @@ pub(super) fn is_asked(state: &ThreadState) -> bool {
 
 #[cfg(all(test, feature = "server"))]
 mod tests {
-    use super::super::asking::ask_for;
+    use super::super::asking::{When, ask_for};
     use super::*;
     use capture::thread;
 
@@ -81,7 +81,7 @@ mod tests {
     fn who_is_asked_has_the_time_or_gives_it_back() {
         let (state, nobody) = (state(), 0);
         // There is no such thread: what it is asked for is the caller's again.
-        assert!(!ask_for(nobody, state, (30, 12)));
+        assert!(!ask_for(nobody, state, (30, 12), true, When::AtATick));
         assert!(!is_asked(state));
         assert_eq!(add(state, (20, 10)), Some(false));
         assert_eq!((add(state, (10, 2)), is_asked(state)), (Some(true), true));
@@ -97,7 +97,7 @@ mod tests {
         assert!(!is_closed(state));
         assert_eq!((close(state), is_closed(state)), ((30, 12), true));
         // The signal could be sent.
-        assert!(!ask_for(state.tid(), state, (30, 12)));
+        assert!(!ask_for(state.tid(), state, (30, 12), true, When::Now));
         assert!(!is_asked(state));
         assert_eq!((take(state), close(state)), ((0, 0), (0, 0)));
         assert_eq!(add(state, (30, 12)), None, "it stays so");

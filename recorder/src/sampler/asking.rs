@@ -1,4 +1,8 @@
-//! Signals that the sampler sends, to have threads that run take their own stacks.
+//! Signals that the sampler has sent, to have threads that run take their own stacks.
+//!
+//! A thread that is to tell where its time on a processor went is sent one when it runs next and the kernel's clock ticks: by a timer of its own CPU time that is due at once. A signal that is sent by another thread reaches
+//! it some microseconds later, on a virtual machine, or at the end of the next system call if that comes before: who makes one every few microseconds would be found in its calls. Nor does a timer break off what a
+//! thread waits in. Where there can be none, and at the end of a session, a signal is sent at once.
 //!
 //! Such a signal may wait for a moment, and the process may execute another program in this moment, which has no handler for it: it would end by the signal's default. So the signal says that a
 //! timer sent it: those the kernel takes back when a program is executed. Where the user's share of waiting signals (RLIMIT_SIGPENDING) is used up, the kernel sends a signal without anything that it
@@ -9,9 +13,13 @@
 #[cfg(feature = "server")]
 use super::{account, action};
 use capture::spin::Spin;
+use capture::syscall::CpuTimer;
 #[cfg(feature = "server")]
-use capture::thread::{self, ThreadState};
+use capture::thread;
+use capture::thread::ThreadState;
 use capture::{clock, syscall};
+#[cfg(feature = "server")]
+use std::sync::atomic::fence;
 use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "server")]
 use std::time::{Duration, Instant};
@@ -69,15 +77,60 @@ pub(super) fn reset_in_child() {
     QUIET_UNTIL_NS.store(0, Ordering::Relaxed);
 }
 
-/// Asks a running thread for its stack, which it gives the elapsed time to. False if the time is still the caller's: the thread ends, or cannot be asked.
+/// When a thread is asked.
 #[cfg(feature = "server")]
-pub(super) fn ask_for(tid: u32, state: &ThreadState, elapsed_ns: (u64, u64)) -> bool {
-    if elapsed_ns == (0, 0) {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// At the next tick of the kernel's clock at which it runs.
+    AtATick,
+    /// It runs, and is to answer now.
+    Now,
+}
+
+/// Asks a thread for the stack at which it runs, which it gives the elapsed time to. If it `runs` now, a signal will do. False if the time is still the caller's: the thread ends, or cannot be asked.
+#[cfg(feature = "server")]
+pub(super) fn ask_for(tid: u32, state: &ThreadState, elapsed_ns: (u64, u64), runs: bool, when: When) -> bool {
+    if elapsed_ns == (0, 0) && !account::is_asked(state) {
         return true;
     }
     let Some(is_asked) = account::add(state, elapsed_ns) else { return false };
+    let is_sent = match when {
+        When::AtATick => at_a_tick(tid, state) || (runs && ask(tid, is_asked)),
+        When::Now => runs && ask(tid, false),
+    };
     // The answer to an earlier question, or the thread's end, may take it before it is taken back.
-    ask(tid, is_asked) || !account::take_back(state, elapsed_ns)
+    is_sent || !account::take_back(state, elapsed_ns)
+}
+
+/// Has a thread's timer send the signal. False if that cannot be.
+#[cfg(feature = "server")]
+fn at_a_tick(tid: u32, state: &ThreadState) -> bool {
+    let Some(_asking) = ASKING.lock() else { return false };
+    if clock::monotonic_ns() < QUIET_UNTIL_NS.load(Ordering::Acquire) {
+        return false;
+    }
+    let timer = match state.asking_timer.load(Ordering::Acquire).checked_sub(1).filter(|id| *id >= 0) {
+        Some(id) => CpuTimer::from_id(id),
+        None => {
+            let Ok(timer) = CpuTimer::new(tid, action::signal(), super::handler::asked_value()) else { return false };
+            state.asking_timer.store(timer.id() + 1, Ordering::SeqCst);
+            // The thread may end: either it finds the timer, or it has told its end by now.
+            fence(Ordering::SeqCst);
+            if account::is_closed(state) {
+                forget(state);
+                return false;
+            }
+            timer
+        }
+    };
+    timer.set(1, 0).is_ok()
+}
+
+/// Ends a thread's timer. It may have one that sends another signal than it would now, or end.
+pub(super) fn forget(state: &ThreadState) {
+    if let Some(id) = state.asking_timer.swap(0, Ordering::SeqCst).checked_sub(1).filter(|id| *id >= 0) {
+        CpuTimer::from_id(id).delete();
+    }
 }
 
 /// Who was just asked needs a moment. What is not taken then is not theirs.

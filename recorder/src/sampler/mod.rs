@@ -8,6 +8,8 @@ pub(crate) mod cpu;
 pub(crate) mod effort;
 #[cfg(feature = "server")]
 mod ended;
+#[cfg(feature = "server")]
+mod entering;
 pub(crate) mod guests;
 pub(crate) mod handler;
 #[cfg(feature = "server")]

@@ -7,9 +7,7 @@
 //! A thread's `handler` recording is used outside its handler only while the signal is blocked on that thread.
 #![allow(unsafe_code)]
 
-#[cfg(feature = "server")]
-use super::asking;
-use super::{action, handler, spent};
+use super::{action, asking, handler, spent};
 use alloc_hook::thread_end;
 use capture::blocked::Blocked;
 use capture::syscall::{CpuTimer, clock_ns, thread_cpu_clock};
@@ -166,6 +164,7 @@ fn arm_self(thread: &'static ThreadState, period: u64) {
 
 /// Our signal is another now: the timers that threads started themselves send it from now on. Called on any thread, in its handlers too.
 pub(super) fn renew() {
+    thread::each(asking::forget);
     let period = period_in_force();
     if period == 0 {
         return;
@@ -228,6 +227,8 @@ pub(super) fn leave(thread: &'static ThreadState) {
     flush_tail(thread);
     #[cfg(feature = "server")]
     super::ended::note(thread);
+    // After its end is told: from then on it gets no other.
+    asking::forget(thread);
     if is_self_arming() {
         // The thread's clock goes with it, the process's keeps what it had.
         spent::note_at_once();

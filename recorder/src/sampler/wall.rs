@@ -1,7 +1,7 @@
 //! Wall-clock sessions: every thread is looked at on every tick, and the elapsed time since the last look goes to the stack it is at.
 //!
 //! A thread whose CPU clock did not change has not run, so it is where it was: counted, not disturbed. A thread that blocks in a system call is walked from outside. Only a thread that
-//! runs gets a signal, and takes its stack itself.
+//! runs gets a signal, and takes its stack itself: at the next tick of the kernel's clock that finds it on a processor ([`asking`]).
 //!
 //! # What a look stands for
 //! The kernel tells how much of the elapsed time the thread was on a processor (its CPU clock) and how much it waited for one (`schedstat`); the rest it was blocked. Each part goes to the
@@ -14,19 +14,19 @@
 //! The first look at a new thread gives it the time since it began, as the kernel notes that; its end, if it is registered, tells the rest ([`super::ended`]). So a thread has the
 //! time for which it existed, however late the sampler comes, and one that no look found has its time without a stack.
 
+use super::asking::When;
 use super::ended::{End, Taker};
+use super::entering::Entering;
 use super::parts::Parts;
-use super::status::{Blocked, Descriptors, Status, Task};
+use super::status::{Blocked, Status, Task};
 use super::{account, action, asking, handler, outside, tasks};
 use crate::{own, start};
-use capture::region::LogCursor;
+use capture::clock;
 use capture::syscall::getpid;
 use capture::thread::{self, ThreadState};
-use capture::tree::Place;
-use capture::{clock, walk};
-use layout::{Frame, Pseudo, RecordId, Root, State, Truncated};
+use layout::{Frame, Pseudo, RecordId, State, Truncated};
 use rustc_hash::FxHashMap;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ use std::time::Duration;
 const IDLE_LOOKS_PER_SECOND: [u64; 2] = [1000, 2000];
 /// Periods that a tick may wait while everybody sleeps, and ticks that there are at least until all idle threads had their turn.
 const PERIODS_ASLEEP: u32 = 4;
+/// How long a thread that runs may leave a question unanswered: more than two ticks of the slowest of clocks. One that asks for its own CPU time all the time is found by few of them.
+const PATIENCE_NS: u64 = 25_000_000;
 /// Looks without a change after which a thread does not run.
 const STILL: u32 = 4;
 
@@ -55,6 +57,8 @@ struct Watched {
     still: u32,
     /// Whether it waits for its turn among those that do not run.
     idle: bool,
+    /// Since when it has been asked and has not answered.
+    unanswered_ns: Option<u64>,
     /// Whether it was asked before it was registered.
     is_asked: bool,
     /// The leaf node of the stack at which it blocks.
@@ -125,17 +129,6 @@ impl Others {
             (self.cpu_ns, self.ran_ns) = (process.saturating_sub(before), now);
         }
     }
-}
-
-/// Where stacks are entered that were taken from outside.
-struct Entering {
-    recording: Box<thread::Recording>,
-    log: LogCursor,
-    descriptors: Descriptors,
-    /// When this tick began, by CLOCK_MONOTONIC.
-    now_ns: u64,
-    /// Threads that are registered, once they were asked for at this tick.
-    states: Option<HashMap<u32, &'static ThreadState>>,
 }
 
 impl Watch {
@@ -210,7 +203,8 @@ impl Watch {
                 return Some(true);
             }
             watched.asked_ns = now;
-            watched.look(tid, now, with_running, entering);
+            let wanted = with_running.then_some(if at_all { When::Now } else { When::AtATick });
+            watched.look(tid, now, wanted, entering);
             if at_all {
                 watched.name(tid);
             }
@@ -298,10 +292,17 @@ impl Watch {
     pub(crate) fn stop(mut self) {
         self.look(true);
         asking::wait_for_answers();
+        thread::each(asking::forget);
         handler::arm_wall(false);
         handler::expect_bare_signals(false);
         // Whoever takes it first, a thread that was asked or this one, has the time.
-        thread::each(|state| self.entering.unanswered(state));
+        let Self { threads, entering, .. } = &mut self;
+        thread::each(|state| {
+            let is_blocked = threads.get(&state.tid()).is_some_and(|watched| watched.blocked.is_some());
+            // It had no time to answer, or does not.
+            let reason = if is_blocked { Truncated::BetweenLooks } else { Truncated::StackUnreadable };
+            entering.unanswered(state, reason);
+        });
         asking::wait_for_who_answers();
         self.ends.wait();
         // Who ended meanwhile was not looked at any more.
@@ -309,84 +310,6 @@ impl Watch {
         for (tid, watched) in self.threads.iter_mut().filter(|(_, watched)| !watched.ended) {
             watched.settle(*tid, &mut self.entering);
         }
-    }
-}
-
-/// Threads that are registered.
-fn states() -> HashMap<u32, &'static ThreadState> {
-    let mut states = HashMap::new();
-    thread::each(|state| {
-        states.insert(state.tid(), state);
-    });
-    states
-}
-
-impl Entering {
-    fn new() -> Self {
-        Self {
-            recording: Box::default(),
-            log: LogCursor::new(),
-            descriptors: Descriptors::new(),
-            now_ns: 0,
-            states: None,
-        }
-    }
-
-    /// The state of a thread, if it is registered.
-    fn state(&mut self, tid: u32) -> Option<&'static ThreadState> {
-        self.states.get_or_insert_with(states).get(&tid).copied()
-    }
-
-    /// Adds time to a node that was entered before.
-    fn add(&mut self, watched: RecordId, tid: u32, node: RecordId, samples: u64, elapsed_ns: u64) {
-        if elapsed_ns == 0 {
-            return;
-        }
-        if self.recording.tree.add_time(node, samples, elapsed_ns) {
-            super::log(&mut self.log, self.now_ns, watched, tid, node, elapsed_ns);
-        } else {
-            capture::region::lose(layout::Lost::TimeStoreFull, samples, elapsed_ns);
-        }
-    }
-
-    /// Enters the captured stack with `leaves` below it.
-    fn enter(&mut self, thread: RecordId, leaves: &[Frame]) -> Option<RecordId> {
-        let recording = &mut *self.recording;
-        let root = recording.tree.child(Place::NOWHERE, Frame::pseudo(Pseudo::Root(Root::Wall, thread)))?;
-        let below = match recording.labels {
-            RecordId::NONE => root,
-            set => recording.tree.child(root, Frame::pseudo(Pseudo::Labels(set)))?,
-        };
-        let mut place = walk::intern_below(recording, below)?;
-        for leaf in leaves {
-            place = recording.tree.child(place, *leaf)?;
-        }
-        Some(place.node())
-    }
-
-    /// Enters what the thread was asked for and has not answered.
-    fn unanswered(&mut self, state: &ThreadState) {
-        let (on_cpu, runnable) = account::take(state);
-        self.recording.labels = state.label_set();
-        for (of, time) in [(State::OnCpu, on_cpu), (State::Runnable, runnable)] {
-            self.without_stack(state.record_id(), state.tid(), Truncated::StackUnreadable, of, time);
-        }
-    }
-
-    /// Enters time of a state without a stack, for this reason.
-    fn without_stack(&mut self, thread: RecordId, tid: u32, reason: Truncated, state: State, elapsed_ns: u64) {
-        if elapsed_ns == 0 {
-            return;
-        }
-        match self.enter_without_stack(thread, reason, state) {
-            Some(node) => self.add(thread, tid, node, 1, elapsed_ns),
-            None => capture::region::lose(layout::Lost::TimeStoreFull, 1, elapsed_ns),
-        }
-    }
-
-    fn enter_without_stack(&mut self, thread: RecordId, reason: Truncated, state: State) -> Option<RecordId> {
-        self.recording.depth = 0;
-        self.enter(thread, &[Frame::pseudo(Pseudo::Truncated(reason)), Frame::pseudo(Pseudo::State(state))])
     }
 }
 
@@ -411,6 +334,7 @@ impl Watched {
             asked_ns: since_ns,
             still: 0,
             idle: false,
+            unanswered_ns: None,
             is_asked: false,
             blocked: None,
             owed: Parts::default(),
@@ -460,7 +384,7 @@ impl Watched {
         }
     }
 
-    fn look(&mut self, tid: u32, now: u64, with_running: bool, entering: &mut Entering) {
+    fn look(&mut self, tid: u32, now: u64, running: Option<When>, entering: &mut Entering) {
         let cpu_ns = self.task.cpu_ns();
         if cpu_ns == 0 && self.cpu_ns != 0 {
             // It ended a moment ago: that is told next time.
@@ -483,7 +407,7 @@ impl Watched {
         let runs = status == Status::Running;
         let waited = self.task.waited(&mut entering.descriptors);
         self.owed.add(Parts::of(elapsed, ran, waited, runs, before.is_none()));
-        if !with_running {
+        if running.is_none() {
             // Nobody wants it, and who does from some time on has no part in what was before.
             self.owed.take_running();
         }
@@ -498,25 +422,46 @@ impl Watched {
             Status::Hidden => entering.enter_without_stack(self.record, Truncated::StackUnreadable, State::OffCpu),
         };
         if let Some(node) = self.blocked {
-            return entering.add(self.record, tid, node, 1, std::mem::take(&mut self.owed.off_cpu));
-        }
-        if let Some(node) = before {
+            entering.add(self.record, tid, node, 1, std::mem::take(&mut self.owed.off_cpu));
+        } else if let Some(node) = before {
             // Where it blocked before it ran.
             entering.add(self.record, tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
         }
-        if runs && with_running {
-            let (on_cpu, runnable) = self.owed.take_running();
-            let is_given = match state {
-                Some(state) => asking::ask_for(tid, state, (on_cpu, runnable)),
-                None => {
-                    // The signal registers the thread, and the next one counts.
+        if let Some(when) = running {
+            let when = if runs && self.is_left_alone(state, now) { When::Now } else { when };
+            self.ask(tid, state, runs, when);
+        }
+    }
+
+    /// Whether no tick has found it since it was asked, for too long.
+    fn is_left_alone(&mut self, state: Option<&'static ThreadState>, now: u64) -> bool {
+        if !state.is_some_and(account::is_asked) {
+            self.unanswered_ns = None;
+            return false;
+        }
+        now.saturating_sub(*self.unanswered_ns.get_or_insert(now)) > PATIENCE_NS
+    }
+
+    /// Asks the thread where its time on a processor went, and what it waited for one.
+    fn ask(&mut self, tid: u32, state: Option<&'static ThreadState>, runs: bool, when: When) {
+        let (mut on_cpu, mut runnable) = self.owed.take_running();
+        if let Some(state) = state.filter(|_| !runs && when == When::Now) {
+            // It was asked, and no tick found it.
+            let (asked, waited) = account::take(state);
+            (on_cpu, runnable) = (on_cpu + asked, runnable + waited);
+        }
+        let is_given = match state {
+            Some(state) => asking::ask_for(tid, state, (on_cpu, runnable), runs, when),
+            None => {
+                // The signal registers the thread, and the next one counts.
+                if runs {
                     self.is_asked |= asking::ask(tid, self.is_asked);
-                    false
                 }
-            };
-            if !is_given {
-                self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
+                false
             }
+        };
+        if !is_given {
+            self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
         }
     }
 
@@ -560,6 +505,7 @@ impl Watched {
         if let Some(state) = self.known.filter(|state| state.tid() == tid && state.is_guest()) {
             let (on_cpu, runnable) = account::take(state);
             self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
+            asking::forget(state);
         }
         self.settle(tid, entering);
     }

@@ -2,7 +2,7 @@
 
 use super::spends::recorded;
 use super::truth::{below, by_label};
-use profile_recorder_tests::{output, pprof, programs, run, scratch, text};
+use profile_recorder_tests::{folded, output, pprof, programs, run, scratch, text};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -86,6 +86,24 @@ echo $a $EPOCHREALTIME; exit 7";
     assert!(waited > 1.1e9, "a shell waits for all of them, another for one: {waited}");
     assert!(waited < at_work + 50e6, "two shells wait for {waited}, and are at work for {at_work}");
     assert!(text(&recorded.stderr).contains("of elapsed time of all threads in "), "{}", text(&recorded.stderr));
+}
+
+/// A signal that another thread sends arrives at the end of a system call rather than between two.
+#[test]
+fn who_makes_calls_all_the_time_is_not_found_in_them_more_than_it_is() {
+    let directory = scratch();
+    let program = programs::compile_c("calls", directory.path());
+    let profile = directory.path().join("p.folded");
+    let record = ["record", "--quiet", "--mode", "wall", "-o", profile.to_str().unwrap(), "--"];
+    let recorded = output(&mut run(&[&record[..], &[program.to_str().unwrap()]].concat()));
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    let said = text(&recorded.stdout);
+    let spent: Vec<f64> = said.split_whitespace().map(|ns| ns.parse().expect("nanoseconds")).collect();
+    let [with, without] = spent[..] else { panic!("{said}") };
+    let [calls, all] = ["with_calls;call", "with_calls"].map(|part| folded::sum(&profile, part) as f64);
+    let (found, truth) = (calls / all, 1.0 - without / with);
+    assert!(all > with * 0.9, "{all} of {with} ns");
+    assert!((found - truth).abs() < 0.15, "{found} of the time in calls, which take {truth}");
 }
 
 /// Processes that keep all processors busy, until dropped.

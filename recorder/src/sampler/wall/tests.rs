@@ -1,6 +1,8 @@
 //! Threads that begin while they are looked at.
 
+use super::super::status::Descriptors;
 use super::*;
+use std::collections::HashMap;
 use std::sync::mpsc::channel;
 
 /// Whether a thread of this number is blocked in a call.
@@ -32,10 +34,10 @@ fn a_thread_that_is_registered_and_named_before_its_first_look_is_that_thread() 
     while !waits(tid) {
         std::thread::yield_now();
     }
-    watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+    watched.look(tid, clock::monotonic_ns(), None, &mut entering);
     // And the next.
     entering.states = None;
-    watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+    watched.look(tid, clock::monotonic_ns(), None, &mut entering);
     assert_eq!(watched.record, record);
     let name = thread::recorded_name(watched.made.unwrap());
     assert!(name.starts_with(b"named-then\0"), "{name:?}");
@@ -85,7 +87,7 @@ fn time_on_the_cpu_is_not_kept_for_who_joins_later() {
     while watched.task.cpu_ns() <= before + 1_000_000 {
         std::thread::yield_now();
     }
-    watched.look(tid, clock::monotonic_ns(), false, &mut entering);
+    watched.look(tid, clock::monotonic_ns(), None, &mut entering);
     assert!(watched.cpu_ns > before);
     assert_eq!((watched.owed.on_cpu, watched.owed.runnable), (0, 0));
     ends.store(true, Ordering::Relaxed);
