@@ -24,6 +24,8 @@ pub(crate) enum Counted {
     NotYet,
     /// It is not, and is to be recorded.
     IsDue,
+    /// It is not: of the block's neighbours one was recorded, or itself.
+    BesideOthers,
 }
 
 /// `state` gets the thread's state; goes to `slow` if there is none.
@@ -38,10 +40,10 @@ macro_rules! begin {
     };
 }
 
-/// `record` gets the thread's record; goes to `otherwise` unless the thread is armed.
+/// `record` gets the thread's record by its word `$which`; goes to `$otherwise` unless the thread is armed for that.
 macro_rules! armed {
-    () => {
-        "mov {record}, qword ptr [{state} + {armed}]\ncmp {record}, {arming}\njle {otherwise}"
+    ($which:literal, $otherwise:literal) => {
+        concat!("mov {record}, qword ptr [{state} + ", $which, "]\ncmp {record}, {arming}\njle ", $otherwise)
     };
 }
 
@@ -51,23 +53,23 @@ macro_rules! count {
     };
 }
 
-/// As `capture::live::grow` and `grew`: what a program builds up comes to the second part each time. Ends at 8, also through `grew`.
+/// As `capture::live::grow` and `grew`: what a program builds up comes to the second part each time. Goes to 9, the end, or to `grew`.
 macro_rules! grow {
     () => {
         concat!(
             "sub qword ptr [{record} + {below_max}], {size}\n",
-            "jns 8f\n",
+            "jns 9f\n",
             "mov {state}, qword ptr [{record} + {below_max}]\n",
             "sub qword ptr [{record} + {below_max}], {state}\n",
             "sub qword ptr [{record} + {max}], {state}\n",
             "cmp qword ptr [{record} + {max}], {grain}\n",
-            "jge {grew}\n",
-            "8:",
+            "jl 9f\n",
+            "jmp {grew}",
         )
     };
 }
 
-/// As `capture::live::shrink`.
+/// As `capture::live::shrink`. Goes to `shrank`, or on.
 macro_rules! shrink {
     () => {
         concat!(
@@ -78,21 +80,20 @@ macro_rules! shrink {
     };
 }
 
-/// The instructions, with what all of them need, for calls that `$which` arms a thread for. What another is to do is there once more, out of the way: registers do not come along.
+/// The instructions, with what all of them need. What a thread does that is armed for its recording follows on what it does for its counts alone, in one block: registers do not come along from one to another.
 macro_rules! instructions {
-    ($function:expr, $size:ident, $which:ident, slow: $slow:expr, otherwise: $otherwise:expr, [$($line:expr,)*], $($operands:tt)*) => {
+    ($function:expr, $size:ident, slow: $slow:expr, [$($line:expr,)*], $($operands:tt)*) => {
         // SAFETY: an armed thread has a record, and writes its own counters.
         unsafe {
             asm!(
                 begin!(),
                 $($line,)*
+                "9:",
                 slow = label { return $slow },
-                otherwise = label { return $otherwise },
                 state = out(reg) _,
                 record = out(reg) _,
                 size = in(reg) $size,
                 no_state = const offsets::NO_STATE,
-                armed = const offsets::$which,
                 arming = const Armed::ARMING,
                 calls = const Thread::called_at($function as usize) + offset_of!(Called, calls),
                 bytes = const Thread::called_at($function as usize) + offset_of!(Called, bytes),
@@ -105,39 +106,43 @@ macro_rules! instructions {
     };
 }
 
-/// Counts a call of `dealloc` while some allocations are recorded, or all. Not yet, if the block is the thread's last recorded one; and what is to be done if it has a place in `$filter`, by
-/// bits of [`fast::PLACE`] from `$shift` on.
-macro_rules! freed_unless_in {
-    ($address:ident, $size:ident, $filter:path, $shift:expr, there: $there:expr) => {{
+/// Goes to `slow` if the block at `address` is the thread's last recorded one, and to `there` if it has a place in `filter`, by the bits of [`fast::PLACE`] from `shift` on.
+///
+/// As `live::place`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
+macro_rules! unless_followed {
+    () => {
+        concat!(
+            "cmp {address}, qword ptr [{state} + {last_address}]\n",
+            "je {slow}\n",
+            "imul {place}, {address}, {factor}\n",
+            "shr {place}, {shift}\n",
+            "and {place:e}, {places} - 1\n",
+            "mov {state}, qword ptr [rip + {filter}@GOTPCREL]\n",
+            "cmp byte ptr [{state} + {place}], 0\n",
+            "jne {there}",
+        )
+    };
+}
+
+/// [`instructions!`] of `dealloc`, with what [`unless_followed!`] needs for `$filter`.
+macro_rules! freed {
+    ($address:ident, $size:ident, [$($line:expr,)*], $filter:path, $shift:expr, there: $there:expr, $($operands:tt)*) => {{
         instructions!(
             Function::RustDealloc,
             $size,
-            RECORDING,
             slow: Counted::NotYet,
-            otherwise: Counted::NotYet,
-            [
-                armed!(),
-                "cmp {address}, qword ptr [{state} + {last_address}]",
-                "je {slow}",
-                // As `live::place`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
-                "imul {place}, {address}, {factor}",
-                "shr {place}, {shift}",
-                "and {place:e}, {places} - 1",
-                "mov {state}, qword ptr [rip + {filter}@GOTPCREL]",
-                "cmp byte ptr [{state} + {place}], 0",
-                "jne {there}",
-                count!(),
-                shrink!(),
-            ],
+            [$($line,)*],
+            recording = const offsets::RECORDING,
             address = in(reg) $address,
             place = out(reg) _,
-            there = label { $there },
+            there = label { return $there },
             shrank = label { return Counted::AndShrank },
             last_address = const offsets::LAST_ADDRESS,
             factor = const fast::PLACE,
             shift = const $shift,
             places = const size_of_val(&$filter),
             filter = sym $filter,
+            $($operands)*
         );
         Counted::Wholly
     }};
@@ -149,27 +154,15 @@ pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> Co
     instructions!(
         FUNCTION,
         size,
-        COUNTING,
         slow: Counted::NotYet,
-        otherwise: allocated_between_samples::<FUNCTION>(size),
-        ["test {address}, {address}", "je {slow}", armed!(), count!(), grow!(),],
-        address = in(reg) address,
-        grew = label { fast::grew() },
-        max = const offset_of!(Thread, live_bytes_max),
-    );
-    Counted::Wholly
-}
-
-#[inline(always)]
-fn allocated_between_samples<const FUNCTION: u8>(size: usize) -> Counted {
-    instructions!(
-        FUNCTION,
-        size,
-        RECORDING,
-        slow: Counted::NotYet,
-        otherwise: Counted::NotYet,
         [
-            armed!(),
+            "test {address}, {address}",
+            "je {slow}",
+            armed!("{counting}", "7f"),
+            count!(),
+            grow!(),
+            "7:",
+            armed!("{recording}", "{slow}"),
             "mov {left}, qword ptr [{state} + {countdown}]",
             "sub {left}, {size}",
             "jbe {due}",
@@ -177,6 +170,9 @@ fn allocated_between_samples<const FUNCTION: u8>(size: usize) -> Counted {
             count!(),
             grow!(),
         ],
+        counting = const offsets::COUNTING,
+        recording = const offsets::RECORDING,
+        address = in(reg) address,
         left = out(reg) _,
         due = label { return Counted::IsDue },
         grew = label { fast::grew() },
@@ -192,10 +188,9 @@ pub(crate) fn allocated_due<const FUNCTION: u8>(size: usize) -> bool {
     instructions!(
         FUNCTION,
         size,
-        RECORDING,
         slow: false,
-        otherwise: false,
-        [armed!(), count!(), grow!(),],
+        [armed!("{recording}", "{slow}"), count!(), grow!(),],
+        recording = const offsets::RECORDING,
         grew = label { fast::grew() },
         max = const offset_of!(Thread, live_bytes_max),
     );
@@ -208,18 +203,17 @@ pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
     instructions!(
         Function::RustRealloc,
         size,
-        COUNTING,
         slow: false,
-        otherwise: false,
         [
             "test {address}, {address}",
             "je {slow}",
-            armed!(),
+            armed!("{counting}", "{slow}"),
             count!(),
             // As `capture::live::shrink`; far enough below their most, bytes are brought in when the next block is given back.
             "add qword ptr [{record} + {below_max}], {old}",
             grow!(),
         ],
+        counting = const offsets::COUNTING,
         address = in(reg) address,
         old = in(reg) old,
         grew = label { fast::grew() },
@@ -231,32 +225,35 @@ pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
 /// Counts a call of `dealloc` that gives back the `size` bytes at `address`. Not yet, if its allocation was recorded perhaps.
 #[inline(always)]
 pub(crate) fn freed(address: *mut u8, size: usize) -> Counted {
-    instructions!(
-        Function::RustDealloc,
-        size,
-        COUNTING,
-        slow: Counted::NotYet,
-        otherwise: freed_between_samples(address, size),
-        [armed!(), count!(), shrink!(),],
-        shrank = label { return Counted::AndShrank },
-    );
-    Counted::Wholly
-}
-
-#[inline(always)]
-fn freed_between_samples(address: *mut u8, size: usize) -> Counted {
-    freed_unless_in!(
+    freed!(
         address,
         size,
+        [
+            armed!("{counting}", "7f"),
+            count!(),
+            shrink!(),
+            "jmp 9f",
+            "7:",
+            armed!("{recording}", "{slow}"),
+            unless_followed!(),
+            count!(),
+            shrink!(),
+        ],
         live::OCCUPIED,
         fast::OCCUPIED_SHIFT,
-        there: return freed_beside_others(address, size)
+        there: Counted::BesideOthers,
+        counting = const offsets::COUNTING,
     )
 }
 
 /// The same for a block of whose neighbours one was recorded, or itself.
-#[cold]
-#[inline(never)]
-fn freed_beside_others(address: *mut u8, size: usize) -> Counted {
-    freed_unless_in!(address, size, live::COUNTS, fast::PLACE_SHIFT, there: return Counted::NotYet)
+pub(crate) fn freed_beside_others(address: *mut u8, size: usize) -> Counted {
+    freed!(
+        address,
+        size,
+        [armed!("{recording}", "{slow}"), unless_followed!(), count!(), shrink!(),],
+        live::COUNTS,
+        fast::PLACE_SHIFT,
+        there: Counted::NotYet,
+    )
 }

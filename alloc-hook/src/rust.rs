@@ -72,6 +72,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
             match counted::freed(address, size) {
                 Counted::Wholly => self.0.dealloc(address, layout),
                 Counted::AndShrank => dealloc_shrunk(address, size, align, &self.0),
+                Counted::BesideOthers => dealloc_beside_others(address, size, align, &self.0),
                 Counted::NotYet | Counted::IsDue => dealloc_whole(address, size, align, &self.0),
             }
         }
@@ -124,6 +125,17 @@ fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, pc: u64, sp: 
 unsafe fn dealloc_shrunk<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
     fast::shrank();
     // SAFETY: as the caller promises; these are a layout's.
+    unsafe { allocator.dealloc(address, Layout::from_size_align_unchecked(size, align)) };
+}
+
+#[inline(never)]
+unsafe fn dealloc_beside_others<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
+    match counted::freed_beside_others(address, size) {
+        Counted::Wholly => {}
+        Counted::AndShrank => fast::shrank(),
+        _ => freed(Function::RustDealloc, address, size),
+    }
+    // SAFETY: as above.
     unsafe { allocator.dealloc(address, Layout::from_size_align_unchecked(size, align)) };
 }
 
