@@ -575,14 +575,14 @@ impl CpuTimer {
         unsafe { syscall(number::TIMER_DELETE, [self.0 as usize, 0, 0, 0, 0, 0]) };
     }
 
-    /// The kernel's number for it.
-    pub fn id(self) -> i32 {
-        self.0
+    /// The word that stands for it in memory, in which 0 is none: the kernel's number for it, plus 1.
+    pub fn word(self) -> i32 {
+        self.0 + 1
     }
 
-    /// The timer with this number, made by [`CpuTimer::start`] in this process.
-    pub fn from_id(id: i32) -> Self {
-        Self(id)
+    /// The timer for which this word stands, made in this process.
+    pub fn of_word(word: i32) -> Option<Self> {
+        (word > 0).then(|| Self(word - 1))
     }
 }
 

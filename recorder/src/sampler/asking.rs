@@ -109,11 +109,11 @@ fn at_a_tick(tid: u32, state: &ThreadState) -> bool {
     if clock::monotonic_ns() < QUIET_UNTIL_NS.load(Ordering::Acquire) {
         return false;
     }
-    let timer = match state.asking_timer.load(Ordering::Acquire).checked_sub(1).filter(|id| *id >= 0) {
-        Some(id) => CpuTimer::from_id(id),
+    let timer = match CpuTimer::of_word(state.asking_timer.load(Ordering::Acquire)) {
+        Some(timer) => timer,
         None => {
             let Ok(timer) = CpuTimer::new(tid, action::signal(), super::handler::asked_value()) else { return false };
-            state.asking_timer.store(timer.id() + 1, Ordering::SeqCst);
+            state.asking_timer.store(timer.word(), Ordering::SeqCst);
             // The thread may end: either it finds the timer, or it has told its end by now.
             fence(Ordering::SeqCst);
             if account::is_closed(state) {
@@ -128,8 +128,8 @@ fn at_a_tick(tid: u32, state: &ThreadState) -> bool {
 
 /// Ends a thread's timer. It may have one that sends another signal than it would now, or end.
 pub(super) fn forget(state: &ThreadState) {
-    if let Some(id) = state.asking_timer.swap(0, Ordering::SeqCst).checked_sub(1).filter(|id| *id >= 0) {
-        CpuTimer::from_id(id).delete();
+    if let Some(timer) = CpuTimer::of_word(state.asking_timer.swap(0, Ordering::SeqCst)) {
+        timer.delete();
     }
 }
 

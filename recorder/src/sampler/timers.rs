@@ -149,7 +149,7 @@ fn arm_self(thread: &'static ThreadState, period: u64) {
     let first = first_tick(period, thread.tid(), cpu_ns);
     match CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) {
         Ok(timer) => {
-            thread.timer.store(timer.id() + 1, Ordering::Relaxed);
+            thread.timer.store(timer.word(), Ordering::Relaxed);
             // The session may have ended meanwhile: either whoever ended it finds the timer, or it is found here.
             fence(Ordering::SeqCst);
             if period_in_force() != period {
@@ -170,15 +170,13 @@ pub(super) fn renew() {
         return;
     }
     thread::each(|thread| {
-        let old = thread.timer.load(Ordering::Acquire);
-        if old == 0 {
-            return;
-        }
+        let Some(old) = CpuTimer::of_word(thread.timer.load(Ordering::Acquire)) else { return };
         let first = first_tick(period, thread.tid(), clock_ns(thread_cpu_clock(thread.tid())));
         let Ok(new) = CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) else { return };
         // Its thread may end it at any time.
-        let is_replaced = thread.timer.compare_exchange(old, new.id() + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if is_replaced { CpuTimer::from_id(old - 1) } else { new }.delete();
+        let is_replaced =
+            thread.timer.compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if is_replaced { old } else { new }.delete();
     });
 }
 
@@ -236,8 +234,8 @@ pub(super) fn leave(thread: &'static ThreadState) {
 }
 
 fn disarm(thread: &ThreadState) {
-    if let Some(id) = thread.timer.swap(0, Ordering::Relaxed).checked_sub(1).filter(|id| *id >= 0) {
-        CpuTimer::from_id(id).delete();
+    if let Some(timer) = CpuTimer::of_word(thread.timer.swap(0, Ordering::Relaxed)) {
+        timer.delete();
     }
 }
 
@@ -338,7 +336,7 @@ pub(crate) fn go_on() {
         let first = first_tick(period, thread.tid(), clock_ns(thread_cpu_clock(thread.tid())));
         let Ok(new) = CpuTimer::start(thread.tid(), action::signal(), handler::value(0), first, period) else { return };
         // It may have begun meanwhile, and started its own.
-        if thread.timer.compare_exchange(0, new.id() + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if thread.timer.compare_exchange(0, new.word(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
             new.delete();
         }
     });

@@ -444,12 +444,7 @@ impl Watched {
 
     /// Asks the thread where its time on a processor went, and what it waited for one.
     fn ask(&mut self, tid: u32, state: Option<&'static ThreadState>, runs: bool, when: When) {
-        let (mut on_cpu, mut runnable) = self.owed.take_running();
-        if let Some(state) = state.filter(|_| !runs && when == When::Now) {
-            // It was asked, and no tick found it.
-            let (asked, waited) = account::take(state);
-            (on_cpu, runnable) = (on_cpu + asked, runnable + waited);
-        }
+        let (on_cpu, runnable) = self.owed.take_running();
         let is_given = match state {
             Some(state) => asking::ask_for(tid, state, (on_cpu, runnable), runs, when),
             None => {
