@@ -53,11 +53,13 @@ macro_rules! count {
     };
 }
 
-/// As `capture::live::grow` and `grew`: what a program builds up comes to the second part each time. Goes to 9, the end, or to `grew`.
+/// `$bytes` more are live. As `capture::live::grow` and `grew`: what a program builds up comes to the second part each time. Goes to 9, the end, or to `grew`.
 macro_rules! grow {
-    () => {
+    ($bytes:literal) => {
         concat!(
-            "sub qword ptr [{record} + {below_max}], {size}\n",
+            "sub qword ptr [{record} + {below_max}], ",
+            $bytes,
+            "\n",
             "jns 9f\n",
             "mov {state}, qword ptr [{record} + {below_max}]\n",
             "sub qword ptr [{record} + {below_max}], {state}\n",
@@ -76,6 +78,18 @@ macro_rules! shrink {
             "add qword ptr [{record} + {below_max}], {size}\n",
             "cmp qword ptr [{record} + {below_max}], {grain}\n",
             "jge {shrank}",
+        )
+    };
+}
+
+/// Counts the bytes down; goes to `due` if the allocation is the next to be recorded.
+macro_rules! unless_due {
+    () => {
+        concat!(
+            "mov {left}, qword ptr [{state} + {countdown}]\n",
+            "sub {left}, {size}\n",
+            "jbe {due}\n",
+            "mov qword ptr [{state} + {countdown}], {left}",
         )
     };
 }
@@ -160,15 +174,12 @@ pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> Co
             "je {slow}",
             armed!("{counting}", "7f"),
             count!(),
-            grow!(),
+            grow!("{size}"),
             "7:",
             armed!("{recording}", "{slow}"),
-            "mov {left}, qword ptr [{state} + {countdown}]",
-            "sub {left}, {size}",
-            "jbe {due}",
-            "mov qword ptr [{state} + {countdown}], {left}",
+            unless_due!(),
             count!(),
-            grow!(),
+            grow!("{size}"),
         ],
         counting = const offsets::COUNTING,
         recording = const offsets::RECORDING,
@@ -189,7 +200,7 @@ pub(crate) fn allocated_due<const FUNCTION: u8>(size: usize) -> bool {
         FUNCTION,
         size,
         slow: false,
-        [armed!("{recording}", "{slow}"), count!(), grow!(),],
+        [armed!("{recording}", "{slow}"), count!(), grow!("{size}"),],
         recording = const offsets::RECORDING,
         grew = label { fast::grew() },
         max = const offset_of!(Thread, live_bytes_max),
@@ -197,29 +208,43 @@ pub(crate) fn allocated_due<const FUNCTION: u8>(size: usize) -> bool {
     true
 }
 
-/// Counts a call of `realloc` that made `size` bytes of `old`, at `address`, while nothing is recorded; false if there is more to do.
+/// Counts a call of `realloc` that made `size` bytes at `address` of the `old` ones at `before`, of which nobody follows the end.
 #[inline(always)]
-pub(crate) fn reallocated(address: *mut u8, old: usize, size: usize) -> bool {
+pub(crate) fn reallocated(before: *mut u8, old: usize, address: *mut u8, size: usize) -> Counted {
     instructions!(
         Function::RustRealloc,
         size,
-        slow: false,
+        slow: Counted::NotYet,
         [
             "test {address}, {address}",
             "je {slow}",
-            armed!("{counting}", "{slow}"),
+            "mov {record}, qword ptr [{state} + {counting}]",
+            "cmp {record}, {arming}",
+            "jg 6f",
+            armed!("{recording}", "{slow}"),
+            "cmp {before}, qword ptr [{state} + {last_address}]",
+            "je {slow}",
+            unless_due!(),
+            "6:",
             count!(),
-            // As `capture::live::shrink`; far enough below their most, bytes are brought in when the next block is given back.
-            "add qword ptr [{record} + {below_max}], {old}",
-            grow!(),
+            // Or fewer; far enough below their most, they are brought in when the next block is given back.
+            "mov {left}, {size}",
+            "sub {left}, {old}",
+            grow!("{left}"),
         ],
         counting = const offsets::COUNTING,
-        address = in(reg) address,
+        recording = const offsets::RECORDING,
+        before = in(reg) before,
         old = in(reg) old,
+        address = in(reg) address,
+        left = out(reg) _,
+        due = label { return Counted::IsDue },
         grew = label { fast::grew() },
+        countdown = const offsets::COUNTDOWN,
+        last_address = const offsets::LAST_ADDRESS,
         max = const offset_of!(Thread, live_bytes_max),
     );
-    true
+    Counted::Wholly
 }
 
 /// Counts a call of `dealloc` that gives back the `size` bytes at `address`. Not yet, if its allocation was recorded perhaps.

@@ -195,6 +195,12 @@ pub(crate) fn may_contain(address: u64) -> bool {
     Place::of(address).is_some_and(|place| place.cell.load(Ordering::Relaxed) != 0)
 }
 
+/// Whether any of its neighbours may be in the table, or itself.
+#[inline(always)]
+pub(crate) fn is_beside_others(address: u64) -> bool {
+    Place::of(address).is_some_and(|place| place.occupied.load(Ordering::Relaxed) != 0)
+}
+
 /// An allocation could not be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;

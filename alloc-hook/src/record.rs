@@ -436,6 +436,11 @@ impl Freed {
     /// Nothing.
     pub(crate) const NOTHING: Self = Self { address: 0, bytes: 0, taken: None };
 
+    /// A block of so many bytes whose end is not followed.
+    pub(crate) fn unfollowed(address: *mut u8, bytes: usize) -> Self {
+        Self { address: address as u64, bytes: bytes as u64, taken: None }
+    }
+
     /// Whether an allocation was taken out of those that live.
     #[inline(always)]
     pub(crate) fn is_taken(&self) -> bool {
@@ -459,6 +464,12 @@ pub(crate) fn count_release(function: Function) {
         Current::Ignored | Current::Off => {}
         Current::Unregistered => thread::count_unregistered(function, 0),
     }
+}
+
+/// Whether the block at `address` may be one whose end is followed.
+#[inline(always)]
+pub(crate) fn may_be_followed(address: *mut u8) -> bool {
+    FOLLOW_FREES.load(Ordering::Relaxed) && live::is_beside_others(address as u64)
 }
 
 /// First half of a reallocation: the old memory may be released by the call that follows. `size` is known behind Rust's door.

@@ -3,7 +3,7 @@
 
 use crate::counted::{self, ALLOC, ALLOC_ZEROED, Counted};
 use crate::fast;
-use crate::record::{Freed, after_realloc, allocated, before_realloc, freed, is_every, record_every};
+use crate::record::{Freed, after_realloc, allocated, before_realloc, freed, is_every, may_be_followed, record_every};
 use crate::registers::{Caller, here};
 use core::alloc::{GlobalAlloc, Layout};
 use layout::Function;
@@ -54,12 +54,17 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
 
     #[inline]
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let before = before_realloc(Function::RustRealloc, old, layout.size());
+        // The old block may be another's as soon as it is given back: whether its end is followed is asked before.
+        if may_be_followed(old) {
+            let Caller { pc, sp, fp } = here();
+            // SAFETY: passed on as it came.
+            return unsafe { realloc_followed(old, layout, size, &self.0, pc, sp, fp) };
+        }
         // SAFETY: passed on as it came.
         let address = unsafe { self.0.realloc(old, layout, size) };
-        if before.is_taken() || !counted::reallocated(address, layout.size(), size) {
+        if counted::reallocated(old, layout.size(), address, size) != Counted::Wholly {
             let Caller { pc, sp, fp } = here();
-            realloc_recorded(&before, address, size, pc, sp, fp);
+            realloc_whole(old, layout.size(), address, size, pc, sp, fp);
         }
         address
     }
@@ -113,10 +118,35 @@ const fn function<const FUNCTION: u8>() -> Function {
     if FUNCTION == ALLOC { Function::RustAlloc } else { Function::RustAllocZeroed }
 }
 
+/// A reallocation of a block whose end is not followed.
 #[inline(never)]
-fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, pc: u64, sp: u64, fp: u64) {
+fn realloc_whole(old: *mut u8, old_size: usize, address: *mut u8, size: usize, pc: u64, sp: u64, fp: u64) {
+    realloc_recorded(&Freed::unfollowed(old, old_size), address, size, Caller { pc, sp, fp });
+}
+
+/// A reallocation of a block whose end is followed, or that lies beside such a one.
+#[inline(never)]
+unsafe fn realloc_followed<A: GlobalAlloc>(
+    old: *mut u8,
+    layout: Layout,
+    size: usize,
+    allocator: &A,
+    pc: u64,
+    sp: u64,
+    fp: u64,
+) -> *mut u8 {
+    let before = before_realloc(Function::RustRealloc, old, layout.size());
+    // SAFETY: as the caller promises.
+    let address = unsafe { allocator.realloc(old, layout, size) };
+    if before.is_taken() || counted::reallocated(old, layout.size(), address, size) != Counted::Wholly {
+        realloc_recorded(&before, address, size, Caller { pc, sp, fp });
+    }
+    address
+}
+
+fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, from: Caller) {
     after_realloc(Function::RustRealloc, before, !address.is_null());
-    allocated(Function::RustRealloc, address, size, || Caller { pc, sp, fp });
+    allocated(Function::RustRealloc, address, size, || from);
 }
 
 // What is seldom done with a block that is given back: all of it, so that nothing need be kept where it is called, and in the order in which the arguments came.

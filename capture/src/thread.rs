@@ -425,8 +425,14 @@ impl ThreadState {
 
     /// The allocations that the thread has counted, of the functions whose calls may be counted without a word to `last_address`.
     pub fn counted_allocations(&self) -> u64 {
-        const FUNCTIONS: [Function; 5] =
-            [Function::Malloc, Function::Calloc, Function::Realloc, Function::RustAlloc, Function::RustAllocZeroed];
+        const FUNCTIONS: [Function; 6] = [
+            Function::Malloc,
+            Function::Calloc,
+            Function::Realloc,
+            Function::RustAlloc,
+            Function::RustAllocZeroed,
+            Function::RustRealloc,
+        ];
         let calls = |record: &Thread| {
             let of = |function: Function| {
                 record.functions.get(function as usize).map_or(0, |called| called.calls.load(Ordering::Relaxed))

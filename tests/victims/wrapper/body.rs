@@ -118,7 +118,8 @@ mod balanced {
         black_box(vec![(); 100]);
         black_box(Vec::<u64>::with_capacity(0));
         black_box(String::new());
-        let mut values = vec![1_u8];
+        // Behind a box that the compiler does not open, or it leaves the vector out.
+        let mut values = black_box(vec![1_u8]);
         values.clear();
         values.shrink_to_fit();
         black_box(values);
