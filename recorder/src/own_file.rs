@@ -29,9 +29,18 @@ impl Place {
         let path = [const { AtomicU64::new(0) }; PATH_BYTES / 8];
         Self { device: AtomicU64::new(0), inode: AtomicU64::new(0), path }
     }
+
+    /// The path, and zeros.
+    fn path(&self) -> [u8; PATH_BYTES] {
+        let mut path = [0; PATH_BYTES];
+        for (bytes, word) in path.chunks_exact_mut(8).zip(&self.path) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        path
+    }
 }
 
-/// Two files for each of sixteen servers.
+/// Two files for each of sixteen servers; one more for a moment, while an entry of the registry is written.
 static PLACES: [Place; u32::BITS as usize] = [const { Place::new() }; u32::BITS as usize];
 /// A bit for each place that is in use, and for each whose file is to be removed.
 static TAKEN: AtomicU32 = AtomicU32::new(0);
@@ -50,9 +59,18 @@ impl OwnFile {
     /// The one that is there now.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let metadata = path.symlink_metadata()?;
-        let mut file = Self { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino(), place: None };
+        Ok(Self::noted(path, metadata.dev(), metadata.ino()))
+    }
+
+    /// The same file under the name that it is about to get: whoever finds it there sees it go.
+    pub(crate) fn renamed(&self, path: &Path) -> Self {
+        Self::noted(path, self.device, self.inode)
+    }
+
+    fn noted(path: &Path, device: u64, inode: u64) -> Self {
+        let mut file = Self { path: path.to_owned(), device, inode, place: None };
         file.place = file.note();
-        Ok(file)
+        file
     }
 
     /// Where it is.
@@ -96,13 +114,24 @@ fn remove(path: &[u8], identity: (u64, u64)) {
 }
 
 /// Removes all files of this process: it ends.
+///
+/// One that has got another name meanwhile was noted under that before, so what is noted since is removed, too.
 pub(crate) fn remove_all() {
-    let noted = NOTED.load(Ordering::Acquire);
-    for (_, place) in PLACES.iter().enumerate().filter(|(number, _)| noted >> number & 1 != 0) {
-        let mut path = [0; PATH_BYTES];
-        for (bytes, word) in path.chunks_exact_mut(8).zip(&place.path) {
-            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    let mut removed = 0;
+    loop {
+        let noted = NOTED.load(Ordering::Acquire) & !removed;
+        if noted == 0 {
+            return;
         }
+        remove_noted(noted);
+        removed |= noted;
+    }
+}
+
+/// Removes the files of these places.
+fn remove_noted(noted: u32) {
+    for (_, place) in PLACES.iter().enumerate().filter(|(number, _)| noted >> number & 1 != 0) {
+        let path = place.path();
         let identity = (place.device.load(Ordering::Relaxed), place.inode.load(Ordering::Relaxed));
         let end = path.iter().position(|byte| *byte == 0);
         if let Some(path) = end.and_then(|end| path.get(..=end)) {
@@ -115,6 +144,14 @@ pub(crate) fn remove_all() {
 pub(crate) fn reset_in_child() {
     NOTED.store(0, Ordering::Relaxed);
     TAKEN.store(0, Ordering::Relaxed);
+}
+
+/// Whether the file at this path goes with the process.
+#[cfg(test)]
+pub(crate) fn is_noted(path: &Path) -> bool {
+    let noted = NOTED.load(Ordering::Acquire);
+    let path = [path.as_os_str().as_bytes(), b"\0"].concat();
+    PLACES.iter().enumerate().any(|(number, place)| noted >> number & 1 != 0 && place.path().starts_with(&path))
 }
 
 #[cfg(test)]

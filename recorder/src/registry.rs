@@ -45,8 +45,7 @@ impl Registered {
         let path = directory.join(name);
         let exe = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
         let entry = Entry { pid, exe, url, start: start_ticks().unwrap_or(0) };
-        write_whole(&path, &serde_json::to_vec(&entry)?)?;
-        OwnFile::new(&path).map(Self)
+        write_whole(&path, &serde_json::to_vec(&entry)?).map(Self)
     }
 
     /// The file.
@@ -111,12 +110,16 @@ fn make_private(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Readers see the whole file or none.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Readers see the whole file or none. A process that ends meanwhile leaves none either.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<OwnFile> {
     let new = path.with_extension("json.new");
     let _ = fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(bytes).and_then(|()| fs::rename(&new, path)).inspect_err(|_| drop(fs::remove_file(&new)))
+    let unfinished = OwnFile::new(&new)?;
+    file.write_all(bytes)?;
+    let whole = unfinished.renamed(path);
+    fs::rename(&new, path)?;
+    Ok(whole)
 }
 
 /// When this process started, in clock ticks since boot.
@@ -127,6 +130,7 @@ fn start_ticks() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_file;
 
     #[test]
     fn a_server_has_a_private_file_while_it_lives() {
@@ -144,6 +148,34 @@ mod tests {
         assert!(entry["exe"].as_str().unwrap().starts_with('/'));
         drop((first, second));
         assert_eq!(fs::read_dir(&registry).unwrap().count(), 0);
+    }
+
+    /// A process may end at any time.
+    #[test]
+    fn a_file_goes_with_the_process_from_when_others_can_find_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |number: u32| dir.path().join(format!("{number}.json"));
+        let found = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let is_noted = |number: u32| {
+                    while !path(number).exists() {}
+                    let is_noted = own_file::is_noted(&path(number));
+                    found.store(number, Ordering::Release);
+                    is_noted
+                };
+                (1..=1000).filter(|number| !is_noted(*number)).count()
+            });
+            for number in 1..=1000 {
+                let file = write_whole(&path(number), b"{}").unwrap();
+                while found.load(Ordering::Acquire) < number {
+                    std::thread::yield_now();
+                }
+                drop(file);
+            }
+            assert_eq!(other.join().unwrap(), 0, "of a thousand files");
+        });
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -18,14 +18,13 @@ const PRIVATE: u32 = 0o600;
 
 /// Binds a socket at `path` that only its owner can open.
 pub(super) async fn listen_at(path: &Path) -> io::Result<(UnixListener, OwnFile)> {
-    let listener = match bind_private(path) {
+    let (listener, file) = match bind_private(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             remove_stale(path).await?;
             bind_private(path)?
         }
         other => other?,
     };
-    let file = OwnFile::new(path)?;
     let metadata = path.symlink_metadata()?;
     if metadata.permissions().mode() & 0o777 != PRIVATE {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(PRIVATE))?;
@@ -33,7 +32,8 @@ pub(super) async fn listen_at(path: &Path) -> io::Result<(UnixListener, OwnFile)
     Ok((listener, file))
 }
 
-fn bind_private(path: &Path) -> io::Result<UnixListener> {
+/// Whoever could connect sees the file go with the process.
+fn bind_private(path: &Path) -> io::Result<(UnixListener, OwnFile)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // Linux gives the file the mode of the unbound socket: there is no moment at which others could open it. Where that is
@@ -41,8 +41,9 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let _ = fchmod(&socket, Mode::from_raw_mode(PRIVATE));
     // Bind never follows a symbolic link at the end of the path: it is in use.
     bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let file = OwnFile::new(path)?;
     listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
+    Ok((UnixListener::from(socket), file))
 }
 
 /// Removes a socket that nobody listens on any more; everything else at `path` is an error.

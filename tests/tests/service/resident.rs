@@ -197,7 +197,9 @@ os._exit(3)";
             .chain(std::fs::read_dir(&directory).unwrap());
         names.flatten().filter(|entry| entry.file_name().to_string_lossy().contains(&pid.to_string())).count()
     };
-    wait_for(|| (of(parent), of(child)) == (2, 2));
+    let is_listed = |pid: u32| directory.join(format!("profile-recorder/{pid}.json")).exists();
+    wait_for(|| is_listed(parent) && is_listed(child));
+    assert_eq!((of(parent), of(child)), (2, 2));
     running.child().stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "7");
     assert_eq!((of(parent), of(child)), (2, 0), "its own, and not its parent's");
