@@ -47,6 +47,18 @@ macro_rules! armed {
     };
 }
 
+/// `record` gets the thread's record; goes to 6 if the thread only counts, and to `slow` unless it is armed for recording. What lies behind is done by one that records alone, up to 6.
+macro_rules! unless_counting {
+    () => {
+        concat!(
+            "mov {record}, qword ptr [{state} + {counting}]\n",
+            "cmp {record}, {arming}\n",
+            "jg 6f\n",
+            armed!("{recording}", "{slow}"),
+        )
+    };
+}
+
 macro_rules! count {
     () => {
         "add qword ptr [{record} + {calls}], 1\nadd qword ptr [{record} + {bytes}], {size}"
@@ -218,10 +230,7 @@ pub(crate) fn reallocated(before: *mut u8, old: usize, address: *mut u8, size: u
         [
             "test {address}, {address}",
             "je {slow}",
-            "mov {record}, qword ptr [{state} + {counting}]",
-            "cmp {record}, {arming}",
-            "jg 6f",
-            armed!("{recording}", "{slow}"),
+            unless_counting!(),
             "cmp {before}, qword ptr [{state} + {last_address}]",
             "je {slow}",
             unless_due!(),
@@ -254,10 +263,7 @@ pub(crate) fn freed(address: *mut u8, size: usize) -> Counted {
         address,
         size,
         [
-            "mov {record}, qword ptr [{state} + {counting}]",
-            "cmp {record}, {arming}",
-            "jg 6f",
-            armed!("{recording}", "{slow}"),
+            unless_counting!(),
             unless_followed!(),
             "6:",
             count!(),

@@ -475,9 +475,9 @@ pub(crate) fn may_be_followed(address: *mut u8) -> bool {
 /// First half of a reallocation: the old memory may be released by the call that follows. `size` is known behind Rust's door.
 #[inline(always)]
 pub(crate) fn before_realloc(function: Function, address: *mut u8, size: usize) -> Freed {
-    let bytes = if function.is_rust() { size as u64 } else { block_bytes(address) };
+    let bytes = if function.is_rust() { size } else { block_bytes(address) as usize };
     let at = address as u64;
-    let mut freed = Freed { address: at, bytes, taken: None };
+    let mut freed = Freed::unfollowed(address, bytes);
     if at != 0 && FOLLOW_FREES.load(Ordering::Relaxed) && live::may_contain(at) {
         freed.taken = match thread::current() {
             Current::Known(thread) if is_own(thread, function) => None,

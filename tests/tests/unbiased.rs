@@ -16,6 +16,7 @@ use capture::region::{self, Purpose};
 use capture::thread::{self, Current};
 use capture::{copy, modules, rules};
 use layout::modes;
+use profile::Profile;
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -135,6 +136,15 @@ fn allocate(way: Way, interval: u64) {
     record::set_interval(0);
 }
 
+/// All that was allocated so far.
+fn recorded() -> Profile {
+    let mut store = vec![0; region::used_bytes()];
+    let length = copy::copy(&mut store);
+    let decoded = profile::store::decode(&store[..length]).expect("a store");
+    assert!(decoded.lost.is_empty(), "nothing was lost: {:?}", decoded.lost);
+    decoded.allocs.expect("allocations")
+}
+
 /// `alloc_objects`, `alloc_space`, `inuse_objects`, `inuse_space`.
 type Estimates = [f64; 4];
 
@@ -154,11 +164,7 @@ fn estimates(turn: u64, way: Way, intervals: &[u64]) -> BTreeMap<u64, Vec<Estima
             thread.expect("a thread").join().expect("no panic");
         });
     }
-    let mut store = vec![0; region::used_bytes()];
-    let length = copy::copy(&mut store);
-    let decoded = profile::store::decode(&store[..length]).expect("a store");
-    assert!(decoded.lost.is_empty(), "nothing was lost: {:?}", decoded.lost);
-    let profile = decoded.allocs.expect("allocations");
+    let profile = recorded();
     let mut of_size: BTreeMap<u64, Vec<Estimates>> =
         SITES.iter().map(|(size, _)| (*size, vec![[0.0; 4]; SEEDS as usize])).collect();
     for sample in &profile.samples {
@@ -246,4 +252,41 @@ fn estimates_are_unbiased_though_the_interval_changes() {
 fn estimates_of_what_is_reallocated_are_unbiased() {
     let turn = set_up();
     assert_unbiased(*turn, Way::Moved, &[64 * KIB]);
+}
+
+/// What was allocated in between may have been a reallocation that was only counted.
+#[test]
+fn a_reallocation_in_between_ends_what_is_temporary() {
+    let turn = set_up();
+    record::set_interval(KIB);
+    let name = format!("{} between", *turn);
+    let [none, layout] = [0, 512].map(|size| Layout::from_size_align(size, 1).expect("a valid layout"));
+    let work = || {
+        for _ in 0..20_000 {
+            // SAFETY: nobody looks at the blocks, and each is given back once with its layout.
+            unsafe {
+                let block = ALLOC.alloc(black_box(layout));
+                let other = ALLOC.realloc(std::ptr::without_provenance_mut(1 << 43), none, 1);
+                ALLOC.dealloc(block, layout);
+                ALLOC.dealloc(other, Layout::from_size_align(1, 1).expect("a valid layout"));
+            }
+        }
+        thread::retire_current();
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
+        thread.expect("a thread").join().expect("no panic");
+    });
+    record::set_interval(0);
+    let profile = recorded();
+    let column = profile.sample_types.iter().position(|column| column.kind == "temporary_objects").expect("its column");
+    let of_blocks = profile.samples.iter().filter(|sample| {
+        let thread = &profile.threads[sample.thread.expect("a thread").index()].name;
+        // Bytes by objects tell the blocks from what was made in between.
+        *thread == name && sample.values[1] / sample.values[0].max(1) > 256
+    });
+    let (objects, temporary) = of_blocks
+        .fold((0, 0), |(objects, temporary), sample| (objects + sample.values[0], temporary + sample.values[column]));
+    assert!((15_000..25_000).contains(&objects), "{objects} objects");
+    assert_eq!(temporary, 0, "of {objects}");
 }
