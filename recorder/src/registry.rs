@@ -110,7 +110,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Readers see the whole file or none. A process that ends meanwhile leaves none either.
+/// Readers see the whole file or none, and it goes with the process from when they can. (One that ends as soon as it made the unfinished one leaves that, which nobody reads.)
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<OwnFile> {
     let new = path.with_extension("json.new");
     let _ = fs::remove_file(&new);
@@ -131,6 +131,7 @@ fn start_ticks() -> Option<u64> {
 mod tests {
     use super::*;
     use crate::own_file;
+    use std::sync::mpsc::sync_channel;
 
     #[test]
     fn a_server_has_a_private_file_while_it_lives() {
@@ -155,26 +156,25 @@ mod tests {
     fn a_file_goes_with_the_process_from_when_others_can_find_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = |number: u32| dir.path().join(format!("{number}.json"));
-        let found = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                let is_noted = |number: u32| {
-                    while !path(number).exists() {}
-                    let is_noted = own_file::is_noted(&path(number));
-                    found.store(number, Ordering::Release);
-                    is_noted
-                };
-                (1..=1000).filter(|number| !is_noted(*number)).count()
+        let (sender, receiver) = sync_channel(0);
+        let unnoted = std::thread::scope(|scope| {
+            // Whoever panics drops its end, and the other does not wait for it.
+            let (receiver, path) = (receiver, &path);
+            let writer = scope.spawn(move || {
+                let files = (1..=1000).map(|number| write_whole(&path(number), b"{}").unwrap());
+                files.map(|file| sender.send(file)).all(|sent| sent.is_ok())
             });
-            for number in 1..=1000 {
-                let file = write_whole(&path(number), b"{}").unwrap();
-                while found.load(Ordering::Acquire) < number {
-                    std::thread::yield_now();
+            let is_noted = |number: u32| {
+                while !path(number).exists() {
+                    assert!(!writer.is_finished(), "the file is written");
                 }
-                drop(file);
-            }
-            assert_eq!(other.join().unwrap(), 0, "of a thousand files");
+                let is_noted = own_file::is_noted(&path(number));
+                drop(receiver.recv().unwrap());
+                is_noted
+            };
+            (1..=1000).filter(|number| !is_noted(*number)).count()
         });
+        assert_eq!(unnoted, 0, "of a thousand files");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
