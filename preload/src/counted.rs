@@ -19,14 +19,14 @@ use profile_recorder::preload::{Armed, GRAIN, fast, next, offsets};
 const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
 
-/// `r11` gets the thread's state, `rax` its record and, in the lowest bits, what is to be done ([`fast`]); goes to 3 if there is no state. If the thread is not armed, none of the bits is set.
+/// `r11` gets the thread's state, `rax` its record and, in the lowest bits, what is to be done ([`fast`]); goes to [`unless_idle!`] if there is no state. If the thread is not armed, none of the bits is set.
 macro_rules! begin {
     () => {
         concat!(
             "mov r11, qword ptr [rip + profile_recorder_thread_v0_1@GOTTPOFF]\n",
             "mov r11, qword ptr fs:[r11]\n",
             "cmp r11, {no_state}\n",
-            "jbe 3f\n",
+            "jbe 30f\n",
             "mov rax, qword ptr [r11 + {armed}]\n",
         )
     };
@@ -53,10 +53,11 @@ macro_rules! load {
     };
 }
 
-/// The whole way, unless nothing is recorded in this process: then there is none.
-macro_rules! whole {
+/// Where a thread without a state comes: leaves if nothing is recorded in this process, and goes the whole way otherwise. It lies behind the first way, near the beginning: who waits for nothing in
+/// the library is not to wait for its lines either.
+macro_rules! unless_idle {
     () => {
-        concat!("3:\n", "cmp byte ptr [rip + {idle}], 0\n", "je 2f\n", leave!(), "2:\n")
+        concat!("30:\n", "cmp byte ptr [rip + {idle}], 0\n", "je 3f\n", leave!())
     };
 }
 
@@ -297,7 +298,7 @@ macro_rules! function {
         naked_asm!(
             ".cfi_startproc",
             $($line,)*
-            whole!(),
+            "3:",
             $($entry,)*
             "jmp {body}",
             ".cfi_endproc",
@@ -369,6 +370,7 @@ macro_rules! counted {
                 unless_due!($size),
                 count!($size, "{followed}"),
                 leave!(),
+                unless_idle!(),
                 ".p2align 6",
                 "9:",
                 if_wanted!("{followed_chunks}", "9f"),
@@ -456,6 +458,7 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
             unless_due!("rsi"),
             count!("rsi", "{followed}"),
             leave!(),
+            unless_idle!(),
             unless_followed!("20", "21b"),
             ".p2align 6",
             "9:",
@@ -527,6 +530,7 @@ pub unsafe extern "C" fn free(address: *mut u8) {
             "21:",
             count_free!("{followed}"),
             leave!(),
+            unless_idle!(),
             unless_followed!("20", "21b"),
             ".p2align 6",
             "9:",
