@@ -1,5 +1,6 @@
 /* Half a program, half a library (with LIBRARY defined). Each allocates and computes on its own, in a thread of its own, and both in turns. The arguments say what becomes of a
-   file while it is in use, before which of four rounds of work: `0 delete FILE`, `1 replace FILE OTHER`, `0 truncate FILE SIZE`. */
+   file while it is in use, before which of four rounds of work: `0 delete FILE`, `1 replace FILE OTHER`, `0 truncate FILE SIZE`. With BRIEF in the
+   environment it computes next to nothing: nobody looks at its CPU time. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +22,15 @@ void library_works_alone(void);
 #endif
 
 static volatile long sink;
+/* No constant: the segment with the frame information is to begin with that. */
+static char brief[] = "BRIEF";
 
 /* The registers that a call keeps are in use, so that there is something to restore. */
 KEEP int ALONE_DEEPER(int depth, int a, int b, int c) {
   char *block = malloc(16 + depth);
   memset(block, depth, 16);
   int below = depth ? ALONE_DEEPER(depth - 1, b, c, a + 1) : 0;
-  for (int i = 0; i < 30000; i++) sink += i ^ a;
+  for (int i = getenv(brief) ? 29970 : 0; i < 30000; i++) sink += i ^ a;
   int result = below + block[3] + a * 3 + b * 5 + c * 7;
   free(block);
   return result;
