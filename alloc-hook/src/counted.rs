@@ -3,6 +3,7 @@
 //! A thread's numbers are written by the thread alone, each by one instruction, so that a signal handler which allocates in between adds to what it finds.
 #![allow(unsafe_code)]
 
+use crate::near::{NEAR, Near};
 use crate::{fast, live};
 use capture::live::GRAIN;
 use capture::thread::{Armed, offsets};
@@ -132,27 +133,47 @@ macro_rules! instructions {
     };
 }
 
-/// Goes to `slow` if the block at `address` is the thread's last recorded one, and to `there` if it has a place in `filter`, by the bits of [`fast::PLACE`] from `shift` on.
+/// Goes to `slow` if the block at `address` is the thread's last recorded one, and sets `place` to the bits from `shift` on of what [`fast::PLACE`] makes of it, and `state` to the `filter`.
 ///
-/// As `live::place`; the filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
-macro_rules! unless_followed {
+/// The filter by way of the table of offsets, as the compiler does it: the two can come to lie in a shared library that exports them.
+macro_rules! place {
     () => {
         concat!(
             "cmp {address}, qword ptr [{state} + {last_address}]\n",
             "je {slow}\n",
             "imul {place}, {address}, {factor}\n",
             "shr {place}, {shift}\n",
-            "and {place:e}, {places} - 1\n",
             "mov {state}, qword ptr [rip + {filter}@GOTPCREL]\n",
-            "cmp byte ptr [{state} + {place}], 0\n",
-            "jne {there}",
         )
     };
 }
 
-/// [`instructions!`] of `dealloc`, with what [`unless_followed!`] needs for `$filter`.
+/// Goes to `slow` if the block at `address` is the thread's last recorded one, and to `there` if one of its neighbours has a place in the filter, or itself. As `live::place`.
+macro_rules! unless_beside_followed {
+    () => {
+        concat!(
+            place!(),
+            "mov {word:e}, {place:e}\n",
+            "shr {word:e}, 6\n",
+            "and {word:e}, {shards} - 1\n",
+            "mov {word}, qword ptr [{state} + 8 * {word} + {occupied}]\n",
+            // By the lowest six bits.
+            "bt {word}, {place}\n",
+            "jc {there}",
+        )
+    };
+}
+
+/// The same for the block itself.
+macro_rules! unless_followed {
+    () => {
+        concat!(place!(), "and {place:e}, {places} - 1\n", "cmp byte ptr [{state} + {place}], 0\n", "jne {there}",)
+    };
+}
+
+/// [`instructions!`] of `dealloc`, with what [`place!`] needs for `$filter`.
 macro_rules! freed {
-    ($address:ident, $size:ident, [$($line:expr,)*], $filter:path, $shift:expr, there: $there:expr, $($operands:tt)*) => {{
+    ($address:ident, $size:ident, [$($line:expr,)*], $filter:path, $shift:path, there: $there:expr, $($operands:tt)*) => {{
         instructions!(
             Function::RustDealloc,
             $size,
@@ -166,7 +187,6 @@ macro_rules! freed {
             last_address = const offsets::LAST_ADDRESS,
             factor = const fast::PLACE,
             shift = const $shift,
-            places = const size_of_val(&$filter),
             filter = sym $filter,
             $($operands)*
         );
@@ -264,15 +284,18 @@ pub(crate) fn freed(address: *mut u8, size: usize) -> Counted {
         size,
         [
             unless_counting!(),
-            unless_followed!(),
+            unless_beside_followed!(),
             "6:",
             count!(),
             shrink!(),
         ],
-        live::OCCUPIED,
+        NEAR,
         fast::OCCUPIED_SHIFT,
         there: Counted::BesideOthers,
         counting = const offsets::COUNTING,
+        occupied = const offset_of!(Near, occupied),
+        shards = const live::SHARDS,
+        word = out(reg) _,
     )
 }
 
@@ -285,5 +308,6 @@ pub(crate) fn freed_beside_others(address: *mut u8, size: usize) -> Counted {
         live::COUNTS,
         fast::PLACE_SHIFT,
         there: Counted::NotYet,
+        places = const size_of_val(&live::COUNTS),
     )
 }

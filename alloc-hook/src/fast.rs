@@ -43,7 +43,7 @@ static RECORDING: AtomicU64 = AtomicU64::new(NONE);
 /// Numbers given out.
 static NEWEST: AtomicU64 = AtomicU64::new(NONE);
 
-pub use crate::live::{COUNTS, OCCUPIED, OCCUPIED_SHIFT, PLACE, PLACE_SHIFT};
+pub use crate::live::{COUNTS, OCCUPIED_SHIFT, PLACE, PLACE_SHIFT, SHARDS};
 
 /// A countdown that no program comes to the end of.
 const NEVER: u64 = 1 << 62;
@@ -66,11 +66,9 @@ pub(crate) fn rearrange() {
 
 /// The lower bits of what can be arranged now; `None`: nothing.
 fn arrangement() -> Option<u64> {
-    let known = [&next::MALLOC, &next::CALLOC, &next::REALLOC, &next::FREE]
-        .iter()
-        .all(|next| !next.load(Ordering::Relaxed).is_null());
     // A block that was made at the start must be recognised when it is given back.
-    let possible = known && next::is_known() && bootstrap::is_unused() && region::header().is_some();
+    let possible =
+        next::has_all_that_are_jumped_to() && next::is_known() && bootstrap::is_unused() && region::header().is_some();
     if !possible || record::any_marked() {
         return None;
     }

@@ -13,6 +13,7 @@ pub mod fast;
 pub mod imports;
 pub mod linked;
 pub mod marks;
+pub mod near;
 pub mod next;
 #[cfg(feature = "oracle")]
 pub mod oracle;

@@ -10,6 +10,7 @@ mod lock;
 mod pages;
 mod table;
 
+use crate::near::NEAR;
 use crate::sampling::{self, Weight};
 use capture::mapping::Mapping;
 use capture::region;
@@ -107,7 +108,8 @@ impl Allocation {
     }
 }
 
-const SHARDS: usize = 64;
+/// Parts of the memory.
+pub const SHARDS: usize = 64;
 /// Cells of the filter that belong to a shard.
 const CELLS: usize = 1024;
 
@@ -115,11 +117,8 @@ static TABLE: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
 /// How many live allocations have a place (`place` has it; the entry points compute it too; saturating, then sticky): a free whose place has none is not in the table. Written under the lock of the shard.
 pub static COUNTS: [[AtomicU8; CELLS]; SHARDS] = [const { [const { AtomicU8::new(0) }; CELLS] }; SHARDS];
 
-/// Whether any of 16 neighbouring cells is in use, perhaps: what most frees ask first. All of it stays in the processor's first cache, which all of [`COUNTS`] would fill. Written under the lock of
-/// the shard.
-pub static OCCUPIED: [[AtomicU8; CELLS / TOGETHER]; SHARDS] =
-    [const { [const { AtomicU8::new(0) }; CELLS / TOGETHER] }; SHARDS];
-const TOGETHER: usize = 16;
+/// Neighbouring cells that have a bit of [`NEAR`]'s `occupied` in common. All of those are half a KiB, and stay in the processor's first cache, which all of [`COUNTS`] would fill.
+const TOGETHER: usize = CELLS / u64::BITS as usize;
 
 /// Where an address belongs.
 #[derive(Clone, Copy)]
@@ -127,8 +126,9 @@ struct Place {
     shard: &'static Shard,
     /// Its cell of the filter.
     cell: &'static AtomicU8,
-    /// The cell and its neighbours: whether any is in use.
-    occupied: &'static AtomicU8,
+    /// The cell and its neighbours, and the bit that tells whether any is in use.
+    occupied: &'static AtomicU64,
+    bit: u64,
     neighbours: &'static [AtomicU8],
 }
 
@@ -140,7 +140,8 @@ impl Place {
         Some(Self {
             shard: TABLE.get(shard)?,
             cell: cells.get(cell)?,
-            occupied: OCCUPIED.get(shard)?.get(together)?,
+            occupied: NEAR.occupied.get(shard)?,
+            bit: 1 << together,
             neighbours: cells.get(together * TOGETHER..)?.get(..TOGETHER)?,
         })
     }
@@ -148,8 +149,17 @@ impl Place {
     /// An allocation was entered. The shard is locked.
     #[inline(always)]
     fn enter(self) {
-        self.occupied.store(1, Ordering::Relaxed);
+        // Other shards' words lie in the same line of the cache: where every allocation is recorded, all bits are set before long, and threads would take the line from each other.
+        if !self.is_occupied() {
+            self.occupied.store(self.occupied.load(Ordering::Relaxed) | self.bit, Ordering::Relaxed);
+        }
         self.adjust(1);
+    }
+
+    /// Whether the cell or one of its neighbours is in use, perhaps.
+    #[inline(always)]
+    fn is_occupied(self) -> bool {
+        self.occupied.load(Ordering::Relaxed) & self.bit != 0
     }
 
     /// An allocation was taken out that was sampled at this interval. The shard is locked.
@@ -158,7 +168,7 @@ impl Place {
         self.adjust(-1);
         // Where every allocation is recorded, nobody asks.
         if interval != Interval::EVERY && self.neighbours.iter().all(|cell| cell.load(Ordering::Relaxed) == 0) {
-            self.occupied.store(0, Ordering::Relaxed);
+            self.occupied.store(self.occupied.load(Ordering::Relaxed) & !self.bit, Ordering::Relaxed);
         }
     }
 
@@ -177,7 +187,7 @@ impl Place {
 pub const PLACE: u64 = 1 << 12 | 1;
 /// See [`PLACE`]: 12, and the bits that are zero in all blocks' addresses.
 pub const PLACE_SHIFT: u32 = 12 + 4;
-/// The same for the place in [`OCCUPIED`].
+/// The same for the bit of `occupied`, of which the lowest six bits of what is left tell the place in its word.
 pub const OCCUPIED_SHIFT: u32 = PLACE_SHIFT + TOGETHER.trailing_zeros();
 
 /// Shard of an address, and its cell of the filter: one number, so that it takes a few instructions wherever it is computed.
@@ -198,7 +208,7 @@ pub(crate) fn may_contain(address: u64) -> bool {
 /// Whether any of its neighbours may be in the table, or itself.
 #[inline(always)]
 pub(crate) fn is_beside_others(address: u64) -> bool {
-    Place::of(address).is_some_and(|place| place.occupied.load(Ordering::Relaxed) != 0)
+    Place::of(address).is_some_and(Place::is_occupied)
 }
 
 /// An allocation could not be entered.
@@ -276,7 +286,7 @@ pub(crate) fn recover() {
 
 /// Sets the filter of a shard to what is in its table. A place of something that lives is at no time that of nothing.
 fn count_anew(shard: usize, locked: &Locked<'_>) {
-    let (Some(cells), Some(occupied)) = (COUNTS.get(shard), OCCUPIED.get(shard)) else { return };
+    let (Some(cells), Some(occupied)) = (COUNTS.get(shard), NEAR.occupied.get(shard)) else { return };
     let Some(mut counted) = Mapping::new(CELLS) else { return };
     let counted = counted.bytes_mut();
     locked.each(|address| {
@@ -287,9 +297,8 @@ fn count_anew(shard: usize, locked: &Locked<'_>) {
     for (cell, count) in cells.iter().zip(&*counted) {
         cell.store(*count, Ordering::Relaxed);
     }
-    for (occupied, counted) in occupied.iter().zip(counted.chunks(TOGETHER)) {
-        occupied.store(counted.iter().any(|count| *count != 0).into(), Ordering::Relaxed);
-    }
+    let in_use = counted.chunks(TOGETHER).zip(0..).filter(|(counted, _)| counted.iter().any(|count| *count != 0));
+    occupied.store(in_use.fold(0, |bits, (_, bit)| bits | 1 << bit), Ordering::Relaxed);
 }
 
 /// In a child after fork: what the parent has live is not the child's recording.
@@ -298,7 +307,7 @@ pub(crate) fn clear() {
         shard.clear();
     }
     COUNTS.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
-    OCCUPIED.as_flattened().iter().for_each(|c| c.store(0, Ordering::Relaxed));
+    NEAR.occupied.iter().for_each(|c| c.store(0, Ordering::Relaxed));
     LIVE_OF.iter().for_each(|c| c.store(0, Ordering::Relaxed));
 }
 
@@ -341,7 +350,7 @@ mod tests {
         let start = 0x7770_0100_u64;
         let mut blocks: std::vec::Vec<u64> = (0..16).map(|i| start + i * 16).collect();
         blocks.push(start + (1 << 36));
-        let occupied = |address| Place::of(address).unwrap().occupied.load(Ordering::Relaxed) != 0;
+        let occupied = |address| Place::of(address).unwrap().is_occupied();
         assert!(blocks.iter().all(|block| place(*block).1 / TOGETHER == place(start).1 / TOGETHER));
         assert_eq!(place(start + (1 << 36)), place(start));
         let mut random = 1_u64;
@@ -388,7 +397,7 @@ mod tests {
         core::mem::forget(locked);
         assert_eq!(insert(allocation(start, 8), Wait::Never), Err(Full), "the lock is held");
         recover();
-        assert!(may_contain(new) && of(new).occupied.load(Ordering::Relaxed) != 0);
+        assert!(may_contain(new) && of(new).is_occupied());
         assert_eq!(of(blocks[0]).cell.load(Ordering::Relaxed), 99);
         for block in blocks[1..].iter().chain([&new]) {
             assert_eq!(remove(*block, Wait::Never).map(|removed| removed.address), Some(*block));

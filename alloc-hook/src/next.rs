@@ -4,11 +4,12 @@
 //! allocator does not have is null.
 #![allow(unsafe_code)]
 
+use crate::near::NEAR;
 use crate::{bootstrap, fast, linked};
 use capture::images::{Image, Images};
 use capture::region;
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// State of the look-up.
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
@@ -18,25 +19,30 @@ const KNOWN: u32 = 2;
 /// Thread that resolves, for as long as it does.
 static RESOLVER: AtomicU32 = AtomicU32::new(0);
 
-/// 1: nothing is recorded in this process, and nothing will be; `malloc`, `calloc`, `realloc` and `free` may go straight to the next allocator's.
-pub static IDLE: AtomicU8 = AtomicU8::new(0);
-
-/// Where `malloc_usable_size` may leave for: the next one, once it is known that no block is one of ours. Programs that count what they use ask it for every block.
-pub static SIZES: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
 macro_rules! functions {
-    ($($name:ident / $slot:ident / $symbol:literal: fn($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
-        $(
-            #[doc = concat!("Address of the next `", stringify!($name), "`.")]
-            pub static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    ($($name:ident / $symbol:literal: fn($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        /// Addresses of the next allocator's functions.
+        #[derive(Debug)]
+        #[repr(C)]
+        pub struct Next {
+            $(#[doc = concat!("`", stringify!($name), "`.")] pub $name: AtomicPtr<c_void>,)*
+        }
 
+        impl Next {
+            /// Of none yet.
+            pub(crate) const fn new() -> Self {
+                Self { $($name: AtomicPtr::new(core::ptr::null_mut()),)* }
+            }
+        }
+
+        $(
             #[doc = concat!("The next `", stringify!($name), "`; `None` if there is none.")]
             ///
             /// # Safety
             /// As the function itself demands.
             #[inline(always)]
             pub unsafe fn $name($($arg: $type),*) -> Option<$ret> {
-                let function = $slot.load(Ordering::Relaxed);
+                let function = NEAR.next.$name.load(Ordering::Relaxed);
                 if function.is_null() {
                     return None;
                 }
@@ -50,28 +56,28 @@ macro_rules! functions {
                 let symbol: &CStr = $symbol;
                 // SAFETY: the name is zero-terminated.
                 let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
-                $slot.store(found, Ordering::Relaxed);
+                NEAR.next.$name.store(found, Ordering::Relaxed);
             )*
         }
     };
 }
 
 functions! {
-    malloc / MALLOC / c"malloc": fn(size: usize) -> *mut u8;
-    calloc / CALLOC / c"calloc": fn(count: usize, size: usize) -> *mut u8;
-    realloc / REALLOC / c"realloc": fn(address: *mut u8, size: usize) -> *mut u8;
-    free / FREE / c"free": fn(address: *mut u8) -> ();
-    posix_memalign / POSIX_MEMALIGN / c"posix_memalign": fn(to: *mut *mut u8, alignment: usize, size: usize) -> c_int;
-    aligned_alloc / ALIGNED_ALLOC / c"aligned_alloc": fn(alignment: usize, size: usize) -> *mut u8;
-    memalign / MEMALIGN / c"memalign": fn(alignment: usize, size: usize) -> *mut u8;
-    valloc / VALLOC / c"valloc": fn(size: usize) -> *mut u8;
-    pvalloc / PVALLOC / c"pvalloc": fn(size: usize) -> *mut u8;
-    malloc_usable_size / USABLE_SIZE / c"malloc_usable_size": fn(address: *mut u8) -> usize;
+    malloc / c"malloc": fn(size: usize) -> *mut u8;
+    calloc / c"calloc": fn(count: usize, size: usize) -> *mut u8;
+    realloc / c"realloc": fn(address: *mut u8, size: usize) -> *mut u8;
+    free / c"free": fn(address: *mut u8) -> ();
+    posix_memalign / c"posix_memalign": fn(to: *mut *mut u8, alignment: usize, size: usize) -> c_int;
+    aligned_alloc / c"aligned_alloc": fn(alignment: usize, size: usize) -> *mut u8;
+    memalign / c"memalign": fn(alignment: usize, size: usize) -> *mut u8;
+    valloc / c"valloc": fn(size: usize) -> *mut u8;
+    pvalloc / c"pvalloc": fn(size: usize) -> *mut u8;
+    malloc_usable_size / c"malloc_usable_size": fn(address: *mut u8) -> usize;
 }
 
 /// Whether blocks may be asked for their size at any time. The allocator of a sanitizer ends the process if it is asked about one of the first blocks.
 pub(crate) fn sizes_can_be_asked() -> bool {
-    let tells = USABLE_SIZE.load(Ordering::Relaxed) as u64;
+    let tells = NEAR.next.malloc_usable_size.load(Ordering::Relaxed) as u64;
     let is_sanitizers = |all: Images| all.of(tells).is_some_and(|image| is_sanitizer(&image));
     tells != 0 && (linked::is_in_libc(tells) || Images::read().is_some_and(|all| !is_sanitizers(all)))
 }
@@ -83,7 +89,9 @@ pub(crate) fn is_sanitizer(image: &Image<'_>) -> bool {
 
 /// Whether blocks come from the C library's own allocator.
 pub(crate) fn is_libc() -> bool {
-    [&MALLOC, &USABLE_SIZE].iter().all(|next| linked::is_in_libc(next.load(Ordering::Relaxed) as u64))
+    [&NEAR.next.malloc, &NEAR.next.malloc_usable_size]
+        .iter()
+        .all(|next| linked::is_in_libc(next.load(Ordering::Relaxed) as u64))
 }
 
 /// Whether the allocator may be one for programs of a single thread.
@@ -94,7 +102,7 @@ pub fn look_at_it() {
     /// What those define that serve threads: jemalloc, tcmalloc, mimalloc and Scudo, and another copy of this library.
     const SERVE_THREADS: [&[u8]; 5] =
         [b"mallctl", b"tc_malloc", b"mi_malloc", b"__scudo_print_stats", b"profile_recorder_label_enter_v1"];
-    let malloc = MALLOC.load(Ordering::Relaxed) as u64;
+    let malloc = NEAR.next.malloc.load(Ordering::Relaxed) as u64;
     let serves_threads =
         |image: Image<'_>| is_sanitizer(&image) || SERVE_THREADS.iter().any(|name| image.defines(name).is_some());
     let is_known = || {
@@ -106,6 +114,12 @@ pub fn look_at_it() {
 /// Whether no thread but the program's may call it.
 pub(crate) fn may_be_single() -> bool {
     MAY_BE_SINGLE.load(Ordering::Relaxed)
+}
+
+/// Whether there are those that the entry points leave for.
+pub(crate) fn has_all_that_are_jumped_to() -> bool {
+    let next = &NEAR.next;
+    [&next.malloc, &next.calloc, &next.realloc, &next.free].iter().all(|next| !next.load(Ordering::Relaxed).is_null())
 }
 
 /// Whether the functions are known: one load.
@@ -125,14 +139,14 @@ pub(crate) fn resolve(then: fn()) -> bool {
         then();
         RESOLVER.store(0, Ordering::Relaxed);
         STATE.store(KNOWN, Ordering::Release);
-        let known = [&MALLOC, &CALLOC, &REALLOC, &FREE].iter().all(|next| !next.load(Ordering::Relaxed).is_null());
+        let known = has_all_that_are_jumped_to();
         // A block that was made here must be recognised when it is given back.
         let all_are_theirs = bootstrap::is_unused();
         if all_are_theirs {
-            SIZES.store(USABLE_SIZE.load(Ordering::Relaxed), Ordering::Relaxed);
+            NEAR.sizes.store(NEAR.next.malloc_usable_size.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let idle = known && region::header().is_none() && all_are_theirs;
-        IDLE.store(u8::from(idle), Ordering::Release);
+        NEAR.idle.store(u8::from(idle), Ordering::Release);
         fast::rearrange();
         return true;
     }

@@ -14,7 +14,9 @@ use core::arch::naked_asm;
 use core::mem::offset_of;
 use layout::{Called, Function, Thread};
 use profile_recorder::preload::family::{self, Entry};
-use profile_recorder::preload::{Armed, GRAIN, fast, next, offsets};
+use profile_recorder::preload::near::{NEAR, Near};
+use profile_recorder::preload::next::Next;
+use profile_recorder::preload::{Armed, GRAIN, fast, offsets};
 
 const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
@@ -57,7 +59,7 @@ macro_rules! load {
 /// the library is not to wait for its lines either.
 macro_rules! unless_idle {
     () => {
-        concat!("30:\n", "cmp byte ptr [rip + {idle}], 0\n", "je 3f\n", leave!())
+        concat!("30:\n", "cmp byte ptr [rip + {near} + {idle}], 0\n", "je 3f\n", leave!())
     };
 }
 
@@ -92,39 +94,42 @@ macro_rules! unless_due {
     };
 }
 
-/// Goes to `$there` if the block at `rdi` has a place in `$filter`, by the bits from `$shift` on, as `live::place` has them.
-macro_rules! unless_in {
-    ($filter:literal, $shift:literal, $places:literal, $there:literal) => {
-        concat!(
-            "imul rcx, rdi, {place}\n",
-            "shr rcx, ",
-            $shift,
-            "\n",
-            "and ecx, ",
-            $places,
-            " - 1\n",
-            "lea rdx, [rip + ",
-            $filter,
-            "]\n",
-            "cmp byte ptr [rdx + rcx], 0\n",
-            "jne ",
-            $there,
-            "\n",
-        )
-    };
-}
-
-/// Goes to `$perhaps` if the block at `rdi` has neighbours that are followed, or is followed itself.
+/// Goes to `$perhaps` if the block at `rdi` has neighbours that are followed, or is followed itself: if its bit of `Near::occupied` is set, as `live::place` has it.
 macro_rules! unless_beside_followed {
     ($perhaps:literal) => {
-        unless_in!("{occupied}", "{occupied_shift}", "{occupied_places}", $perhaps)
+        concat!(
+            "imul rcx, rdi, {place}\n",
+            "shr rcx, {occupied_shift}\n",
+            "mov edx, ecx\n",
+            "shr edx, 6\n",
+            "and edx, {shards} - 1\n",
+            "lea r8, [rip + {near} + {occupied}]\n",
+            "mov rdx, qword ptr [r8 + 8 * rdx]\n",
+            // By the lowest six bits.
+            "bt rdx, rcx\n",
+            "jc ",
+            $perhaps,
+            "\n",
+        )
     };
 }
 
 /// At `$perhaps`: goes the whole way if the block at `rdi` is one whose free is followed, perhaps, and back to `$back` if not.
 macro_rules! unless_followed {
     ($perhaps:literal, $back:literal) => {
-        concat!($perhaps, ":\n", unless_in!("{counts}", "{place_shift}", "{places}", "3f"), "jmp ", $back, "\n")
+        concat!(
+            $perhaps,
+            ":\n",
+            "imul rcx, rdi, {place}\n",
+            "shr rcx, {place_shift}\n",
+            "and ecx, {places} - 1\n",
+            "lea rdx, [rip + {counts}]\n",
+            "cmp byte ptr [rdx + rcx], 0\n",
+            "jne 3f\n",
+            "jmp ",
+            $back,
+            "\n",
+        )
     };
 }
 
@@ -156,7 +161,7 @@ macro_rules! allocate_chunk {
             count!($size, $wanted),
             "push rax\n",
             ".cfi_adjust_cfa_offset 8\n",
-            "call qword ptr [rip + {next}]\n",
+            "call qword ptr [rip + {near} + {next}]\n",
             "pop rdx\n",
             ".cfi_adjust_cfa_offset -8\n",
             "test rax, rax\n",
@@ -216,12 +221,12 @@ macro_rules! allocate_sized {
             "sub rsp, 24\n",
             ".cfi_adjust_cfa_offset 24\n",
             "mov qword ptr [rsp], rax\n",
-            "call qword ptr [rip + {next}]\n",
+            "call qword ptr [rip + {near} + {next}]\n",
             "mov qword ptr [rsp + 8], rax\n",
             "test rax, rax\n",
             "je 4f\n",
             "mov rdi, rax\n",
-            "call qword ptr [rip + {size_of}]\n",
+            "call qword ptr [rip + {near} + {size_of}]\n",
             "4:\n",
             "mov rcx, rax\n",
             "mov rdx, qword ptr [rsp]\n",
@@ -252,7 +257,7 @@ macro_rules! free_sized {
             ".cfi_adjust_cfa_offset 24\n",
             "mov qword ptr [rsp], rax\n",
             "mov qword ptr [rsp + 8], rdi\n",
-            "call qword ptr [rip + {size_of}]\n",
+            "call qword ptr [rip + {near} + {size_of}]\n",
             "mov rcx, rax\n",
             "mov rax, qword ptr [rsp]\n",
             "mov rdi, qword ptr [rsp + 8]\n",
@@ -287,14 +292,14 @@ macro_rules! shrink {
 /// Leaves for the next function.
 macro_rules! leave {
     () => {
-        "jmp qword ptr [rip + {next}]\n"
+        "jmp qword ptr [rip + {near} + {next}]\n"
     };
 }
 
 /// A function whose number is `$function`, with what all of them need. It goes the whole way by `$body`, to which `$entry` hands stack pointer and frame pointer. It begins with a line of the
 /// processor's cache: whatever its section holds, be it behind the function, has the section aligned.
 macro_rules! function {
-    ($function:path, $next:path, $body:ident, [$($line:expr,)*], [$($entry:literal),*], $($operands:tt)*) => {
+    ($function:path, $next:ident, $body:ident, [$($line:expr,)*], [$($entry:literal),*], $($operands:tt)*) => {
         naked_asm!(
             ".cfi_startproc",
             $($line,)*
@@ -304,8 +309,9 @@ macro_rules! function {
             ".cfi_endproc",
             ".p2align 6",
             body = sym $body,
-            idle = sym next::IDLE,
-            next = sym $next,
+            near = sym NEAR,
+            idle = const offset_of!(Near, idle),
+            next = const offset_of!(Near, next) + offset_of!(Next, $next),
             no_state = const offsets::NO_STATE,
             armed = const offsets::ARMED,
             followed_chunks = const fast::FOLLOWED_CHUNKS,
@@ -322,7 +328,7 @@ macro_rules! function {
 
 /// The same for a function that allocates. `$own` is the name under which this library finds it, whatever is in front of it.
 macro_rules! allocation {
-    ($own:literal, $function:path, $next:path, $body:ident, [$($line:expr,)*], [$($entry:literal),*], $($operands:tt)*) => {
+    ($own:literal, $function:path, $next:ident, $body:ident, [$($line:expr,)*], [$($entry:literal),*], $($operands:tt)*) => {
         function!(
             $function,
             $next,
@@ -345,9 +351,9 @@ macro_rules! with_filter {
             $($all)*
             last_address = const offsets::LAST_ADDRESS,
             place = const fast::PLACE,
-            occupied = sym fast::OCCUPIED,
+            occupied = const offset_of!(Near, occupied),
             occupied_shift = const fast::OCCUPIED_SHIFT,
-            occupied_places = const size_of_val(&fast::OCCUPIED),
+            shards = const fast::SHARDS,
             counts = sym fast::COUNTS,
             place_shift = const fast::PLACE_SHIFT,
             places = const size_of_val(&fast::COUNTS),
@@ -357,7 +363,7 @@ macro_rules! with_filter {
 
 /// All of a function that only allocates; `$before` computes what is asked for, in `$size`.
 macro_rules! counted {
-    ($own:literal, [$($before:literal),*], $size:literal, [$($entry:literal),*], $body:ident, $next:path, $function:path) => {
+    ($own:literal, [$($before:literal),*], $size:literal, [$($entry:literal),*], $body:ident, $next:ident, $function:path) => {
         allocation!(
             $own,
             $function,
@@ -392,7 +398,7 @@ macro_rules! counted {
             ],
             [$($entry),*],
             followed_sizes = const fast::FOLLOWED_SIZES,
-            size_of = sym next::USABLE_SIZE,
+            size_of = const offset_of!(Near, next) + offset_of!(Next, malloc_usable_size),
         )
     };
 }
@@ -408,7 +414,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut u8 {
         // SAFETY: called as the host calls the function.
         unsafe { family::malloc::<Preload>(size, Entry { sp, fp }) }
     }
-    counted!("profrec_own_malloc", [], "rdi", ["mov rsi, rsp", "mov rdx, rbp"], body, next::MALLOC, Function::Malloc)
+    counted!("profrec_own_malloc", [], "rdi", ["mov rsi, rsp", "mov rdx, rbp"], body, malloc, Function::Malloc)
 }
 
 /// `calloc` of the C library.
@@ -428,7 +434,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut u8 {
         "r8",
         ["mov rdx, rsp", "mov rcx, rbp"],
         body,
-        next::CALLOC,
+        calloc,
         Function::Calloc
     )
 }
@@ -448,7 +454,7 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         allocation,
         "profrec_own_realloc",
         Function::Realloc,
-        next::REALLOC,
+        realloc,
         body,
         [
             begin!(),
@@ -481,7 +487,7 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
             ".cfi_adjust_cfa_offset 24",
             "mov qword ptr [rsp], rax",
             "mov qword ptr [rsp + 8], rdx",
-            "call qword ptr [rip + {next}]",
+            "call qword ptr [rip + {near} + {next}]",
             "mov rdx, qword ptr [rsp]",
             "mov rcx, qword ptr [rsp + 8]",
             "add rsp, 24",
@@ -521,7 +527,7 @@ pub unsafe extern "C" fn free(address: *mut u8) {
     with_filter!(
         function,
         Function::Free,
-        next::FREE,
+        free,
         body,
         [
             begin!(),
@@ -557,7 +563,7 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         ],
         [],
         followed_sizes = const fast::FOLLOWED_SIZES,
-        size_of = sym next::USABLE_SIZE,
+        size_of = const offset_of!(Near, next) + offset_of!(Next, malloc_usable_size),
         shrank = sym fast::shrank,
     )
 }
@@ -575,12 +581,13 @@ pub unsafe extern "C" fn malloc_usable_size(address: *mut u8) -> usize {
     }
     naked_asm!(
         ".cfi_startproc",
-        "mov rax, qword ptr [rip + {sizes}]",
+        "mov rax, qword ptr [rip + {near} + {sizes}]",
         "test rax, rax",
         "je {body}",
         "jmp rax",
         ".cfi_endproc",
-        sizes = sym next::SIZES,
+        near = sym NEAR,
+        sizes = const offset_of!(Near, sizes),
         body = sym body,
     )
 }

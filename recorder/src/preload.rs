@@ -490,6 +490,6 @@ pub use alloc_hook::doors;
 pub use alloc_hook::family;
 pub use alloc_hook::linked::is_in_libc;
 pub use alloc_hook::own_heap::OwnHeap;
-pub use alloc_hook::{fast, next};
+pub use alloc_hook::{fast, near, next};
 pub use capture::live::GRAIN;
 pub use capture::thread::{Armed, offsets};

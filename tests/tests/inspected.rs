@@ -346,7 +346,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("__errno_location", "in `fail`, which sets ENOMEM as the C function does"),
         ],
         pointers: &[
-            ("profile_recorder_alloc_hook::next", "the next allocator"),
+            ("profile_recorder_alloc_hook::near::NEAR", "the next allocator"),
             ("profrec_preload::doors", "the function that a door stands in front of"),
             ("profile_recorder_alloc_hook::family::ARRAYS", "the C library's reallocarray"),
         ],
@@ -456,7 +456,7 @@ const EVERYTHING: Allowed = Allowed {
         ("pthread_atfork", "once, in the constructor"),
     ],
     pointers: &[
-        ("profile_recorder_alloc_hook::next", "the next allocator"),
+        ("profile_recorder_alloc_hook::near::NEAR", "the next allocator"),
         ("profrec_preload::doors", "the function that a door stands in front of"),
         ("profile_recorder_alloc_hook::family::ARRAYS", "the C library's reallocarray"),
         ("profrec_preload::thread", "the next function of a name"),
