@@ -111,6 +111,17 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Puts a copy of a program somewhere; another process makes it.
+///
+/// Whoever has a file open for writing keeps all from running it (`ETXTBSY`). Closing it does not end that: what another thread starts at that moment was handed the file and has it until it runs its own program.
+///
+/// # Panics
+/// If it cannot be copied.
+pub fn place_program(from: &Path, to: &Path) {
+    let copied = output(Command::new("cp").arg("--").args([from, to]));
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
+}
+
 /// Runs a command to its end.
 ///
 /// # Panics

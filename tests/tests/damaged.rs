@@ -8,19 +8,25 @@ mod victim;
 
 use elf::{Chance, Elf, SEEDS};
 use object::elf::PT_GNU_EH_FRAME;
-use profile_recorder_tests::{output, scratch, text};
+use profile_recorder_tests::{output, place_program, scratch, text};
 use std::path::Path;
 use std::process::Command;
 use victim::{Found, Which, assert_survives, compile, copied, impostor, sound};
+
+/// Changes a program's or a library's file.
+fn change(path: &Path, how: impl FnOnce(&mut Elf)) {
+    let mut elf = Elf(std::fs::read(path).unwrap());
+    how(&mut elf);
+    let changed = path.with_extension("changed");
+    std::fs::write(&changed, elf.0).unwrap();
+    place_program(&changed, path);
+}
 
 /// Damages one file or both of those in a directory, and records the program.
 fn assert_damage_of_is_survived(from: &Path, what: &str, which: Which, damage: impl Fn(&mut Elf)) -> Found {
     let (directory, program) = copied(from);
     for file in which.files() {
-        let path = directory.path().join(file);
-        let mut elf = Elf(std::fs::read(&path).unwrap());
-        damage(&mut elf);
-        std::fs::write(&path, elf.0).unwrap();
+        change(&directory.path().join(file), |elf| damage(elf));
     }
     let what = format!("{what} in {which:?}");
     let found = assert_survives(&what, &[program.to_str().unwrap()], || ());
@@ -169,10 +175,7 @@ fn damaged_debugging_information_is_survived() {
     for section in [".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".symtab", ".strtab", ".shstrtab"] {
         for (which, seed) in [Which::Program, Which::Library].into_iter().zip(SEEDS) {
             let (directory, program) = copied(sound().directory.path());
-            let path = directory.path().join(which.files()[0]);
-            let mut elf = Elf(std::fs::read(&path).unwrap());
-            some_wrong_bytes(seed, elf.bytes(section));
-            std::fs::write(&path, elf.0).unwrap();
+            change(&directory.path().join(which.files()[0]), |elf| some_wrong_bytes(seed, elf.bytes(section)));
             assert_survives(&format!("wrong bytes in {section} of {which:?}"), &[program.to_str().unwrap()], || ());
         }
     }

@@ -1,7 +1,7 @@
 //! Programs that nobody here wrote print and end the same with and without the recorder, and are recorded.
 
 use profile_recorder_tests::terminal::{PROMPT, Terminal};
-use profile_recorder_tests::{folded, output, pprof, profrec, programs, run, scratch, text};
+use profile_recorder_tests::{folded, output, place_program, pprof, profrec, programs, run, scratch, text};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -96,7 +96,9 @@ fn a_wrapper_script_that_execs_the_real_program_is_followed() {
     let directory = scratch();
     let wrapper = directory.path().join("wrapper");
     let script = format!("#!/bin/sh\nif true; then exec {} \"$@\"; fi\n", programs::python());
-    std::fs::write(&wrapper, script).unwrap();
+    let written = directory.path().join("script");
+    std::fs::write(&written, script).unwrap();
+    place_program(&written, &wrapper);
     assert!(Command::new("chmod").arg("+x").arg(&wrapper).status().unwrap().success());
     let wrapper = wrapper.to_str().unwrap();
     assert_harmless(&[wrapper, "-c", "print(sum(len(str(i)) for i in range(1000)))"], as_it_is);

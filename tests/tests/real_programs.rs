@@ -3,7 +3,7 @@
 //!
 //! CPython's own tests, whole, take five minutes: `cargo test -p profile-recorder-tests --test real_programs -- --ignored`
 
-use profile_recorder_tests::{folded, output, profrec, programs, run, scratch, text};
+use profile_recorder_tests::{folded, output, place_program, profrec, programs, run, scratch, text};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -250,7 +250,7 @@ fn postgres_keeps_its_books_under_pgbench() {
     let user = as_postgres(root);
     let copied = root.join("profrec");
     // The executable's own directory may be closed to the other user.
-    std::fs::copy(profrec(), &copied).unwrap();
+    place_program(profrec(), &copied);
     let programs_directory = postgres_programs();
     let (home, path) = (root.to_str().unwrap(), programs_directory.to_str().unwrap());
     let profile = root.join("p.folded");

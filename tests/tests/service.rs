@@ -81,7 +81,7 @@ fn somebody_else_is_told_whom_the_socket_answers() {
     let (_service, socket, directory) = Service::start_at_socket(&[]);
     let allow = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let profrec = directory.path().join("profrec");
-    std::fs::copy(profile_recorder_tests::profrec(), &profrec).unwrap();
+    profile_recorder_tests::place_program(profile_recorder_tests::profrec(), &profrec);
     allow(directory.path(), 0o777);
     // SAFETY: asks for a number.
     let mut command = if unsafe { libc::geteuid() } == 0 {

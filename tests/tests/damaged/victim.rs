@@ -1,7 +1,7 @@
 //! The program and its library, and what recording them gives.
 
 use profile::decode::{Limits, pprof};
-use profile_recorder_tests::{output, profrec, scratch, text};
+use profile_recorder_tests::{output, place_program, profrec, scratch, text};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -168,7 +168,7 @@ pub(crate) fn counted(command: &[&str]) -> i64 {
 pub(crate) fn copied(from: &Path) -> (tempfile::TempDir, PathBuf) {
     let directory = scratch();
     for file in Which::Both.files() {
-        std::fs::copy(from.join(file), directory.path().join(file)).unwrap();
+        place_program(&from.join(file), &directory.path().join(file));
     }
     let program = directory.path().join("damaged");
     (directory, program)
