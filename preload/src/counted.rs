@@ -20,6 +20,7 @@ use profile_recorder::preload::{Armed, GRAIN, fast, offsets};
 
 const LIVE_MAX: usize = offset_of!(Thread, live_bytes_max);
 const LIVE_BELOW_MAX: usize = offset_of!(Thread, live_bytes_below_max);
+const USABLE_SIZE: usize = offset_of!(Near, next) + offset_of!(Next, malloc_usable_size);
 
 /// `r11` gets the thread's state, `rax` its record and, in the lowest bits, what is to be done ([`fast`]); goes to [`unless_idle!`] if there is no state. If the thread is not armed, none of the bits is set.
 macro_rules! begin {
@@ -94,12 +95,18 @@ macro_rules! unless_due {
     };
 }
 
-/// Goes to `$perhaps` if the block at `rdi` has neighbours that are followed, or is followed itself: if its bit of `Near::occupied` is set, as `live::place` has it.
+/// `rcx` gets the place of the block at `rdi`, from the bit `$shift` on, as `live::place` has it.
+macro_rules! place {
+    ($shift:literal) => {
+        concat!("imul rcx, rdi, {place}\n", "shr rcx, ", $shift, "\n")
+    };
+}
+
+/// Goes to `$perhaps` if the block at `rdi` has neighbours that are followed, or is followed itself: if its bit of `Near::occupied` is set.
 macro_rules! unless_beside_followed {
     ($perhaps:literal) => {
         concat!(
-            "imul rcx, rdi, {place}\n",
-            "shr rcx, {occupied_shift}\n",
+            place!("{occupied_shift}"),
             "mov edx, ecx\n",
             "shr edx, 6\n",
             "and edx, {shards} - 1\n",
@@ -120,8 +127,7 @@ macro_rules! unless_followed {
         concat!(
             $perhaps,
             ":\n",
-            "imul rcx, rdi, {place}\n",
-            "shr rcx, {place_shift}\n",
+            place!("{place_shift}"),
             "and ecx, {places} - 1\n",
             "lea rdx, [rip + {counts}]\n",
             "cmp byte ptr [rdx + rcx], 0\n",
@@ -398,7 +404,7 @@ macro_rules! counted {
             ],
             [$($entry),*],
             followed_sizes = const fast::FOLLOWED_SIZES,
-            size_of = const offset_of!(Near, next) + offset_of!(Next, malloc_usable_size),
+            size_of = const USABLE_SIZE,
         )
     };
 }
@@ -563,7 +569,7 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         ],
         [],
         followed_sizes = const fast::FOLLOWED_SIZES,
-        size_of = const offset_of!(Near, next) + offset_of!(Next, malloc_usable_size),
+        size_of = const USABLE_SIZE,
         shrank = sym fast::shrank,
     )
 }
