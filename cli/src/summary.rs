@@ -2,11 +2,11 @@
 
 use crate::args::CommandLine;
 use crate::numbers::{human_bytes, human_nanos, with_commas};
-use layout::Lost;
+use layout::{Lost, Unfollowed};
 use profile::Mode;
 use profile::store::Decoded;
 use profile::{Format, Profile, StackId, Symbols, sites};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
@@ -105,6 +105,17 @@ pub(crate) fn losses(stores: &[Decoded]) -> Option<String> {
         .map(|(reason, events)| format!("{} ({})", with_commas(events), reason.reason()))
         .collect();
     (!reasons.is_empty()).then(|| format!("not recorded in full: {}", reasons.join(", ")))
+}
+
+/// A line for programs that were executed and are not recorded, if there are such.
+pub(crate) fn unfollowed(stores: &[Decoded]) -> Option<String> {
+    let mut of_reason: BTreeMap<Unfollowed, u64> = BTreeMap::new();
+    for (reason, programs) in stores.iter().flat_map(|store| &store.unfollowed) {
+        *of_reason.entry(*reason).or_default() += u64::from(*programs);
+    }
+    let told = |(reason, programs): (Unfollowed, u64)| format!("{} ({})", with_commas(programs), reason.reason());
+    let reasons: Vec<String> = of_reason.into_iter().map(told).collect();
+    (!reasons.is_empty()).then(|| format!("programs that were executed and not recorded: {}", reasons.join(", ")))
 }
 
 /// What cannot be seen of the allocations of some executables: a line for each of them.
@@ -224,6 +235,20 @@ mod tests {
         assert_eq!(losses(&[store(&[]), store(&[loss(Lost::NoThread, 0)])]), None);
         let both = [store(&[loss(Lost::StoreFull, 1000)]), store(&[loss(Lost::NoThread, 2), loss(Lost::StoreFull, 1)])];
         assert_eq!(losses(&both).unwrap(), "not recorded in full: 1,001 (store full), 2 (thread not registered)");
+    }
+
+    #[test]
+    fn programs_that_are_not_recorded_are_summed_by_reason() {
+        let store = |unfollowed: &[_]| Decoded { unfollowed: unfollowed.to_vec(), ..Decoded::default() };
+        assert_eq!(unfollowed(&[store(&[])]), None);
+        let stores = [
+            store(&[(Unfollowed::Library, 2), (Unfollowed::Privileged, 1)]),
+            store(&[(Unfollowed::Static, 1000), (Unfollowed::Library, 3)]),
+        ];
+        assert_eq!(
+            unfollowed(&stores).unwrap(),
+            "programs that were executed and not recorded: 1,000 (statically linked), 5 (for another C library, or an older one), 1 (set-user-ID or set-group-ID)"
+        );
     }
 
     #[test]

@@ -233,6 +233,38 @@ impl Lost {
     }
 }
 
+/// Why a program that a recorded process executed is not recorded; the number indexes the header's `unfollowed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Unfollowed {
+    /// It is statically linked.
+    Static = 0,
+    /// It is built for another architecture.
+    Architecture = 1,
+    /// Its dynamic loader is another C library's, or of an older one than the preload library needs.
+    Library = 2,
+    /// Where it runs, as the user that it runs as, the preload library's file cannot be opened.
+    Unreachable = 3,
+    /// It gains rights by being run, and the dynamic loader takes nothing from its environment.
+    Privileged = 4,
+}
+
+impl Unfollowed {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Static, Self::Architecture, Self::Library, Self::Unreachable, Self::Privileged];
+
+    /// The reason as it is shown.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Static => "statically linked",
+            Self::Architecture => "for another architecture",
+            Self::Library => "for another C library, or an older one",
+            Self::Unreachable => "where the preload library cannot be read: another user or another root directory",
+            Self::Privileged => "set-user-ID or set-group-ID",
+        }
+    }
+}
+
 /// What a pseudo frame stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pseudo {

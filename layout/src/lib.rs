@@ -23,7 +23,7 @@ mod live;
 mod read;
 mod record;
 
-pub use frame::{AVMA_BITS, Frame, Lost, ModuleIndex, Pseudo, Root, State, Truncated};
+pub use frame::{AVMA_BITS, Frame, Lost, ModuleIndex, Pseudo, Root, State, Truncated, Unfollowed};
 pub use function::{FUNCTIONS, Function};
 pub use labels::{LabelText, Labels, MOST_LABEL_BYTES, text_length as label_text_length};
 pub use live::Live;

@@ -189,8 +189,8 @@ record! {
         start_thread_cpu_ns: u64,
         /// Inode of the PID namespace in which `pid` is the process's number (pid_namespaces(7)); 0: not known.
         pid_namespace: u64,
-        /// Reserved.
-        reserved: [u64; 3],
+        /// Programs that the process, or a child of it, executed and that are not recorded, by number of the reason ([`crate::Unfollowed`]).
+        unfollowed: [u32; 6],
     }
 }
 

@@ -104,11 +104,14 @@ mod namespaces;
 mod others;
 mod signal;
 mod thread;
+#[cfg(panic = "abort")]
+mod unwinder;
 pub use clone::clone;
 pub use counted::{calloc, free, malloc, malloc_usable_size, realloc};
 pub use credentials::{capset, initgroups, setegid, seteuid, setgid, setgroups, setregid, setresgid};
 pub use credentials::{setresuid, setreuid, setuid};
 pub use execute::{daemon, execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve, fork, forkpty};
+pub use execute::{popen, posix_spawn, posix_spawnp, system};
 pub use filter::{prctl, syscall};
 pub use label::{profile_recorder_label_enter_v1, profile_recorder_label_leave_v1};
 pub use mask::{pthread_sigmask, signalfd, sigprocmask, sigtimedwait, sigwait, sigwaitinfo};

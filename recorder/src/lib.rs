@@ -21,6 +21,7 @@ pub mod alloc;
 mod config;
 #[cfg(feature = "server")]
 mod engine;
+mod follow;
 #[cfg(feature = "server")]
 mod forked;
 #[cfg(feature = "server")]

@@ -108,6 +108,11 @@ fn plan(variables: &Variables) -> Option<Plan> {
     Some(Plan { purpose, directory, follow, own_library: true })
 }
 
+/// Programs that cannot be recorded, executed without the library.
+pub mod follow {
+    pub use crate::follow::{Program, Strings, execute, note_own_path, own_environment, shell, with_words};
+}
+
 pub use action::{Sigaction, Sigactions};
 
 /// The library's constructor: the C library is set up, the program's own constructors have not run yet. `behind` is what is behind the exported `sigaction`.

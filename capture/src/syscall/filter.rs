@@ -8,6 +8,7 @@
 //!
 //! A bit of `FORBIDDEN` is set before the filter is in force, by the thread that installs it.
 
+use super::file::{AT_SYMLINK_NOFOLLOW, R_OK};
 use super::{mm, number};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -132,7 +133,7 @@ const LOG: u32 = 0x7ffc_0000;
 const ALLOW: u32 = 0x7fff_0000;
 
 /// Our calls, with arguments as we pass them; addresses and descriptors are any.
-fn calls() -> [(usize, [u64; 6]); 44] {
+fn calls() -> [(usize, [u64; 6]); 45] {
     const AT_FDCWD: u64 = -100_i64 as u64;
     const CLOEXEC: u64 = 0o2_000_000;
     let (read_write, anonymous) = (mm::READ_WRITE as u64, mm::ANONYMOUS as u64);
@@ -150,6 +151,7 @@ fn calls() -> [(usize, [u64; 6]); 44] {
         (RETURN_FROM_SIGNAL, [0; 6]),
         (number::PREAD64, [3, 0, 4096, 0, 0, 0]),
         (number::PWRITE64, [3, 0, 4096, 0, 0, 0]),
+        (number::ACCESS, [0, R_OK as u64, 0, 0, 0, 0]),
         (number::SCHED_YIELD, [0; 6]),
         (number::MADVISE, [0, 4096, super::POPULATE_WRITE as u64, 0, 0, 0]),
         (number::MADVISE, [0, 4096, mm::WIPE_ON_FORK as u64, 0, 0, 0]),
@@ -174,7 +176,7 @@ fn calls() -> [(usize, [u64; 6]); 44] {
         (number::TIMER_DELETE, [0; 6]),
         (number::CLOCK_GETTIME, [3, 0, 0, 0, 0, 0]),
         (number::OPENAT, [AT_FDCWD, 0, CLOEXEC, 0o600, 0, 0]),
-        (number::NEWFSTATAT, [AT_FDCWD, 0, 0, super::AT_SYMLINK_NOFOLLOW as u64, 0, 0]),
+        (number::NEWFSTATAT, [AT_FDCWD, 0, 0, AT_SYMLINK_NOFOLLOW as u64, 0, 0]),
         (number::UNLINKAT, [AT_FDCWD, 0, 0, 0, 0, 0]),
         (number::READLINKAT, [AT_FDCWD, 0, 0, 4096, 0, 0]),
         (number::GET_ROBUST_LIST, [0; 6]),

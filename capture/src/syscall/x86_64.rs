@@ -69,6 +69,7 @@ numbers! {
     RT_SIGPROCMASK = 14,
     PREAD64 = 17,
     PWRITE64 = 18,
+    ACCESS = 21,
     SCHED_YIELD = 24,
     MADVISE = 28,
     GETPID = 39,

@@ -57,6 +57,9 @@ fn write_all(record: &Record, each: &[OutputPath], outputs: Vec<Output>, stores:
     if !record.quiet && record.modes.iter().any(|mode| Source::of(*mode) == Source::Allocs) {
         summary::unseen(&stores.decoded).into_iter().for_each(warn);
     }
+    if !record.quiet {
+        summary::unfollowed(&stores.decoded).into_iter().for_each(warn);
+    }
     let processes = summary::processes(&stores.decoded);
     let mut writer = Writer::new(record.quiet);
     per_process::write(each, &stores.decoded, record, &mut writer);

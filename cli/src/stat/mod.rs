@@ -133,7 +133,7 @@ impl Report {
             user_seconds: finished.user.as_secs_f64(),
             system_seconds: finished.system.as_secs_f64(),
             lost: summary::losses(stores),
-            unseen: summary::unseen(stores),
+            unseen: summary::unseen(stores).into_iter().chain(summary::unfollowed(stores)).collect(),
             repeated: None,
         }
     }

@@ -10,7 +10,7 @@ mod unsampled;
 
 use crate::Profile;
 use crate::mapping::file_name;
-use layout::{CalledFields, FUNCTIONS, Function, HeaderFields, Live, Lost, ThreadFields, View, modes};
+use layout::{CalledFields, FUNCTIONS, Function, HeaderFields, Live, Lost, ThreadFields, Unfollowed, View, modes};
 use std::fmt;
 
 pub use blocked::keep_blocked;
@@ -54,6 +54,8 @@ pub struct Decoded {
     pub lost: Vec<Loss>,
     /// Whether the executable exports a `malloc` of its own, so that not all of its calls are seen; also in the comments.
     pub own_malloc: bool,
+    /// Programs that the process or a child of it executed and that are not recorded, by reason; also in the comments.
+    pub unfollowed: Vec<(Unfollowed, u32)>,
 }
 
 /// Live memory of a process.
@@ -168,6 +170,11 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, StoreError> {
         live: live(&view, &header),
         lost: losses(&header),
         own_malloc: header.own_malloc != 0,
+        unfollowed: Unfollowed::ALL
+            .into_iter()
+            .map(|reason| (reason, header.unfollowed[reason as usize]))
+            .filter(|(_, programs)| *programs != 0)
+            .collect(),
         ..Decoded::default()
     };
     profiles::add(&view, &header, &mut decoded);
@@ -184,6 +191,13 @@ impl Decoded {
     pub fn unseen(&self) -> Option<String> {
         let text = "exports its own malloc; calls that it makes itself without an import slot are not seen";
         self.own_malloc.then(|| format!("{} {text}", self.process()))
+    }
+
+    /// Programs that the process or a child of it executed and that are not recorded: a text for each reason.
+    fn unfollowed_texts(&self) -> impl Iterator<Item = String> {
+        self.unfollowed
+            .iter()
+            .map(|(reason, programs)| format!("executed and not recorded: {programs} ({})", reason.reason()))
     }
 
     fn records_allocations(&self) -> bool {

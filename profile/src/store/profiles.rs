@@ -247,6 +247,7 @@ impl Building<'_> {
             .map(|loss| format!("{who}: {loss}"))
             .collect();
         comments.extend(decoded.unseen().filter(|_| !time).map(|unseen| format!("{who}: {unseen}")));
+        comments.extend(decoded.unfollowed_texts().map(|text| format!("{who}: {text}")));
         if self.unreadable != 0 {
             comments.push(format!("{who}: {} stacks in its store could not be read", self.unreadable));
         }

@@ -101,6 +101,9 @@ fn is_allowed(graph: &Graph<'_>, places: &Places, allowed: &Allowed, edge: &Edge
     }
 }
 
+/// Where the functions are that make system calls, each of another kind.
+const CALLS: [&str; 2] = ["capture/src/syscall/mod.rs", "capture/src/syscall/file.rs"];
+
 /// What an instruction does and may not.
 fn refused(at: &[Place], allowed: &Allowed, mark: &Mark) -> Vec<String> {
     let mut refused = Vec::new();
@@ -111,7 +114,7 @@ fn refused(at: &[Place], allowed: &Allowed, mark: &Mark) -> Vec<String> {
         refused.push("the thread pointer".to_owned());
     }
     if mark.calls_kernel {
-        let call = at.iter().find(|place| place.file == "capture/src/syscall/mod.rs").map(Place::name);
+        let call = at.iter().find(|place| CALLS.contains(&&*place.file)).map(Place::name);
         if allowed.kernel.is_some_and(|kernel| !call.as_ref().is_some_and(|call| has(kernel, call))) {
             refused.push(format!("the system call of {}", call.as_deref().unwrap_or("whom?")));
         }
