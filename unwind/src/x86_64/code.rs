@@ -24,8 +24,11 @@ const SHORT_SIGNAL_RETURN: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 /// `mov rsp, rbx; mov rdi, [rsp]`: where the function of a `makecontext` returns to. glibc describes it as if the next context were a return address.
 const CONTEXT_RETURN: [u8; 7] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24];
 
+/// `mov edi, eax; xor eax, eax; mov al, 60; syscall`: where a thread's function returns to in musl's `clone`, and where the thread ends.
+const THREAD_RETURN: [u8; 8] = [0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05];
+
 /// The rule for code that no table covers, if it is one of these: an entry of a procedure linkage table (lld describes none), the
-/// return from a signal handler or to the start of a context, CPython's perf trampoline.
+/// return from a signal handler, from a thread or to the start of a context, CPython's perf trampoline.
 ///
 /// `code` reads instructions here. What it cannot read does not match.
 #[cold]
@@ -36,6 +39,7 @@ pub fn rule_from_code<M: Memory>(address: FrameAddress, code: &mut M) -> Option<
     }
     match address {
         FrameAddress::ReturnAddress(_) if window.has(-6, &TRAMPOLINE) => Some(PERF_TRAMPOLINE),
+        FrameAddress::ReturnAddress(_) if window.has(0, &THREAD_RETURN) => Some(Rule::END_OF_STACK),
         FrameAddress::ReturnAddress(_) => {
             let start = if window.has(0, ENDBR64) { 4 } else { 0 };
             window.has(start, &CONTEXT_RETURN).then_some(Rule::END_OF_STACK)
@@ -175,6 +179,14 @@ mod tests {
             assert_eq!(rules(code, &[0], FrameAddress::ReturnAddress), [Some(Rule::END_OF_STACK)]);
             assert_eq!(rules(code, &[0], FrameAddress::Instruction), [None]);
         }
+    }
+
+    #[test]
+    fn the_return_from_a_threads_function_is_a_root() {
+        // From `xor ebp, ebp; pop rdi; call r9` on, as in musl 1.2.
+        let code: Vec<u8> = [0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1].into_iter().chain(THREAD_RETURN).collect();
+        assert_eq!(rules(&code, &[6], FrameAddress::ReturnAddress), [Some(Rule::END_OF_STACK)]);
+        assert_eq!(rules(&code, &[0, 2, 3, 6], FrameAddress::Instruction), [None; 4]);
     }
 
     #[test]
