@@ -93,15 +93,15 @@ fn executable(file: &Path) -> Result<(), Not> {
     }
 }
 
-/// The dynamic loader ignores LD_PRELOAD in a program that gains rights by being run.
+/// The dynamic loader ignores LD_PRELOAD in a program that gains rights by being run: one that is set to become who runs it does not.
 fn not_privileged(file: &Path, metadata: &std::io::Result<Metadata>) -> Result<(), String> {
     const ADVICE: &str = "run what it would run yourself, with the rights that it needs";
-    let mode = metadata.as_ref().map_or(0, MetadataExt::mode);
-    let id = match () {
-        () if mode & 0o4000 != 0 => "set-user-ID",
-        () if mode & 0o2010 == 0o2010 => "set-group-ID",
-        () => "",
-    };
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let id = metadata.as_ref().map_or("", |metadata| match metadata.mode() {
+        mode if mode & 0o4000 != 0 && metadata.uid() != user => "set-user-ID",
+        mode if mode & 0o2010 == 0o2010 && metadata.gid() != group => "set-group-ID",
+        _ => "",
+    });
     if !id.is_empty() {
         return Err(format!("it is {id}, so the preload library is not loaded into it; {ADVICE}"));
     }
@@ -182,11 +182,21 @@ mod tests {
             let error = files.check(name).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn what_gains_rights_by_being_run_is_refused() {
+        let files = Files::new();
         let dynamic = std::fs::read("/bin/sh").unwrap();
-        files.add("suid", &dynamic, 0o4755);
-        assert!(files.check("suid").unwrap_err().contains("it is set-user-ID"));
-        files.add("sgid", &dynamic, 0o2755);
-        assert!(files.check("sgid").unwrap_err().contains("it is set-group-ID"));
+        for (name, mode, said) in [("suid", 0o4755, "it is set-user-ID"), ("sgid", 0o2755, "it is set-group-ID")] {
+            let path = files.add(name, &dynamic, mode);
+            assert_eq!(files.check(name), Ok(()), "it becomes who runs it");
+            // Only root gives files away.
+            if std::os::unix::fs::chown(&path, Some(12345), Some(12345)).is_ok() {
+                std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                assert!(files.check(name).unwrap_err().contains(said));
+            }
+        }
     }
 
     #[test]

@@ -124,10 +124,6 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-pub fn exists(program: &str) -> bool {
-    std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|d| d.join(program).is_file())
-}
-
 /// Values of a collapsed file, by the frame names that the line holds.
 pub fn collapsed_total(path: impl AsRef<Path>, frame: &str) -> i64 {
     let text = fs::read_to_string(path.as_ref()).unwrap();

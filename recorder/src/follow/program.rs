@@ -7,8 +7,8 @@ use layout::Unfollowed;
 const NEEDED: &[u8] = b"\0GLIBC_2.34\0";
 /// As the kernel: scripts whose interpreters are scripts.
 const MOST_SCRIPTS: usize = 5;
-/// Bytes that the kernel looks at to tell what a file is (`BINPRM_BUF_SIZE`).
-const START: usize = 256;
+/// Bytes of a file that are read at once: most executables have all that is looked at in them. (The kernel looks at 256 for the line of a script.)
+const START: usize = 1024;
 
 const MAGIC: &[u8] = b"\x7fELF";
 const CLASS_64: u8 = 2;
@@ -22,18 +22,17 @@ const MOST_HEADERS: u16 = 64;
 const DT_FLAGS_1: u64 = 0x6fff_fffb;
 const DF_1_PIE: u64 = 0x0800_0000;
 const SET_USER: u32 = 0o4000;
-const SET_GROUP: u32 = 0o2010;
+const SET_GROUP: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o010;
 
 /// Whether the preload library can be loaded into it, as far as its files tell: what cannot be read, or is none of what is known here, can.
 pub(super) fn examine(mut file: File) -> Result<(), Unfollowed> {
     for _ in 0..MOST_SCRIPTS {
         // Zeros behind what there is.
         let mut start = [0; START + 1];
-        if file.read_at(start.split_at_mut(START).0, 0).is_err() {
-            return Ok(());
-        }
+        let Ok(length) = file.read_at(start.split_at_mut(START).0, 0) else { return Ok(()) };
         if start.starts_with(MAGIC) {
-            return executable(&file, &start);
+            return Elf { file, start, length }.examine();
         }
         let Some(interpreter) = interpreter(&mut start) else { return Ok(()) };
         let Ok(next) = File::open(interpreter, File::READ) else { return Ok(()) };
@@ -55,82 +54,99 @@ fn interpreter(start: &mut [u8; START + 1]) -> Option<&[u8]> {
     line.get(..=length)
 }
 
-fn executable(file: &File, start: &[u8; START + 1]) -> Result<(), Unfollowed> {
-    let (Some(kind), Some(machine)) = (u16_at(start, 16), u16_at(start, 18)) else { return Ok(()) };
-    if start[4] != CLASS_64 || start[5] != LITTLE_ENDIAN || machine != EM_X86_64 {
-        return Err(Unfollowed::Architecture);
+/// A file that begins as executables do.
+struct Elf {
+    file: File,
+    start: [u8; START + 1],
+    /// How much of that is the file's.
+    length: usize,
+}
+
+impl Elf {
+    /// So many bytes at an offset.
+    fn read<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
+        let start = self.start.get(..self.length).unwrap_or_default();
+        if let Some(bytes) = usize::try_from(offset).ok().and_then(|offset| start.get(offset..)?.first_chunk()) {
+            return Some(*bytes);
+        }
+        let mut bytes = [0; N];
+        (self.file.read_at(&mut bytes, offset) == Ok(N)).then_some(bytes)
     }
-    let (Some(table), Some(HEADER), Some(count @ 1..)) = (u64_at(start, 32), u16_at(start, 54), u16_at(start, 56))
-    else {
-        return Ok(());
-    };
-    let mut dynamic = None;
-    for index in 0..count.min(MOST_HEADERS) {
-        let mut header = [0; HEADER as usize];
-        if file.read_at(&mut header, table.wrapping_add(u64::from(index * HEADER))) != Ok(header.len()) {
+
+    fn examine(&self) -> Result<(), Unfollowed> {
+        let start = &self.start;
+        let (Some(kind), Some(machine)) = (u16_at(start, 16), u16_at(start, 18)) else { return Ok(()) };
+        if start[4] != CLASS_64 || start[5] != LITTLE_ENDIAN || machine != EM_X86_64 {
+            return Err(Unfollowed::Architecture);
+        }
+        let (Some(table), Some(HEADER), Some(count @ 1..)) = (u64_at(start, 32), u16_at(start, 54), u16_at(start, 56))
+        else {
+            return Ok(());
+        };
+        let mut dynamic = None;
+        for index in 0..count.min(MOST_HEADERS) {
+            let Some(header) = self.read::<{ HEADER as usize }>(table.wrapping_add(u64::from(index * HEADER))) else {
+                return Ok(());
+            };
+            match u32_at(&header, 0) {
+                Some(PT_INTERP) => {
+                    self.gains_rights()?;
+                    return u64_at(&header, 8).map_or(Ok(()), |offset| self.named_loader(offset));
+                }
+                Some(PT_DYNAMIC) => dynamic = u64_at(&header, 8),
+                _ => (),
+            }
+        }
+        match dynamic {
+            // A dynamic loader that is told by its arguments what to load.
+            Some(offset) if kind == ET_DYN && !self.is_executable(offset) => loader(&self.file),
+            _ => Err(Unfollowed::Static),
+        }
+    }
+
+    /// Whether a file without a loader is an executable all the same, and no library: a static one that can lie anywhere (`-static-pie`).
+    fn is_executable(&self, dynamic: u64) -> bool {
+        const MOST: u64 = 64;
+        for index in 0..MOST {
+            let Some(entry) = self.read::<16>(dynamic.wrapping_add(index * 16)) else { break };
+            match (u64_at(&entry, 0), u64_at(&entry, 8)) {
+                (Some(DT_FLAGS_1), Some(flags)) => return flags & DF_1_PIE != 0,
+                (Some(0), _) => break,
+                _ => (),
+            }
+        }
+        false
+    }
+
+    /// What gains rights by being executed finds nothing preloaded whose path has a slash (ld.so(8)).
+    fn gains_rights(&self) -> Result<(), Unfollowed> {
+        let Ok(status) = self.file.status() else { return Ok(()) };
+        if status.mode & (SET_USER | SET_GROUP) == 0 {
             return Ok(());
         }
-        match u32_at(&header, 0) {
-            Some(PT_INTERP) => {
-                gains_rights(file)?;
-                return u64_at(&header, 8).map_or(Ok(()), |offset| named_loader(file, offset));
-            }
-            Some(PT_DYNAMIC) => dynamic = u64_at(&header, 8),
-            _ => (),
-        }
+        // It belongs to whom the process acts for.
+        let Ok(own) = File::open(b"/proc/self\0", File::READ).and_then(|process| process.status()) else {
+            return Ok(());
+        };
+        let as_user = status.mode & SET_USER != 0 && status.user != own.user;
+        let as_group = status.mode & SET_GROUP != 0 && status.mode & GROUP_EXECUTES != 0 && status.group != own.group;
+        if as_user || as_group { Err(Unfollowed::Privileged) } else { Ok(()) }
     }
-    match dynamic {
-        // A dynamic loader that is told by its arguments what to load.
-        Some(offset) if kind == ET_DYN && !is_executable(file, offset) => loader(file),
-        _ => Err(Unfollowed::Static),
-    }
-}
 
-/// Whether a file without a loader is an executable all the same, and no library: a static one that can lie anywhere (`-static-pie`).
-fn is_executable(file: &File, dynamic: u64) -> bool {
-    const MOST: u64 = 64;
-    let mut entry = [0; 16];
-    for index in 0..MOST {
-        if file.read_at(&mut entry, dynamic.wrapping_add(index * 16)) != Ok(entry.len()) {
-            break;
-        }
-        match (u64_at(&entry, 0), u64_at(&entry, 8)) {
-            (Some(DT_FLAGS_1), Some(flags)) => return flags & DF_1_PIE != 0,
-            (Some(0), _) => break,
-            _ => (),
-        }
+    /// The loader whose path lies at this offset.
+    fn named_loader(&self, offset: u64) -> Result<(), Unfollowed> {
+        /// Longer ones are not known to exist.
+        const LONGEST: usize = 128;
+        let Some(path) = self.read::<LONGEST>(offset) else { return Ok(()) };
+        let path = path.iter().position(|byte| *byte == 0).and_then(|end| path.get(..=end)).unwrap_or_default();
+        // Without it the kernel executes nothing.
+        File::open(path, File::READ).map_or(Ok(()), |file| loader(&file))
     }
-    false
-}
-
-/// What gains rights by being executed finds nothing preloaded whose path has a slash (ld.so(8)).
-fn gains_rights(file: &File) -> Result<(), Unfollowed> {
-    let Ok(status) = file.status() else { return Ok(()) };
-    if status.mode & (SET_USER | 0o2000) == 0 {
-        return Ok(());
-    }
-    // It belongs to whom the process acts for.
-    let Ok(own) = File::open(b"/proc/self\0", File::READ).and_then(|process| process.status()) else { return Ok(()) };
-    let as_user = status.mode & SET_USER != 0 && status.user != own.user;
-    let as_group = status.mode & SET_GROUP == SET_GROUP && status.group != own.group;
-    if as_user || as_group { Err(Unfollowed::Privileged) } else { Ok(()) }
-}
-
-/// The loader whose path lies at this offset.
-fn named_loader(file: &File, offset: u64) -> Result<(), Unfollowed> {
-    // Zeros behind what there is.
-    let mut path = [0; 256];
-    if file.read_at(path.split_at_mut(255).0, offset).is_err() {
-        return Ok(());
-    }
-    let path = path.iter().position(|byte| *byte == 0).and_then(|end| path.get(..=end)).unwrap_or_default();
-    // Without it the kernel executes nothing.
-    File::open(path, File::READ).map_or(Ok(()), |file| loader(&file))
 }
 
 /// Whether a loader is of a C library that is new enough: the oldest defines no version that the library needs. The names of those lie in one of its first pages.
 fn loader(file: &File) -> Result<(), Unfollowed> {
-    const BLOCK: usize = 2048;
+    const BLOCK: usize = 4096;
     let mut block = [0; BLOCK];
     let mut offset = 0;
     while let Ok(length) = file.read_at(&mut block, offset)
@@ -182,7 +198,7 @@ mod tests {
             let offset = bytes.len() as u64;
             bytes[at + 8..at + 16].copy_from_slice(&offset.to_le_bytes());
             bytes.extend(loader.as_os_str().as_bytes());
-            bytes.push(0);
+            bytes.resize(bytes.len() + 128, 0);
         }
         bytes
     }
@@ -215,7 +231,7 @@ mod tests {
             assert_eq!(program(&with_loader), Err(Unfollowed::Library), "{other:?}");
         }
         // What the kernel refuses, or runs by other means.
-        for length in 0..with_loader.len() - loader.as_os_str().len() {
+        for length in 0..with_loader.len() - 128 {
             let cut = program(&with_loader[..length]);
             assert!(matches!(cut, Ok(()) | Err(Unfollowed::Architecture)), "{length} bytes: {cut:?}");
         }
