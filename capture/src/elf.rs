@@ -1,4 +1,4 @@
-//! Program headers of an object that is mapped, read as memory that may vanish meanwhile.
+//! Program headers of an object that is mapped, read as memory that may vanish meanwhile; numbers in any headers.
 
 use crate::probed::Copied;
 use unwind::cfi::Source as _;
@@ -28,15 +28,18 @@ const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const MAX_HEADERS: usize = 64;
 const HEADER: usize = 56;
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+/// The number of two bytes at an offset; `None` if there are not as many. So the two that follow.
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+/// The number of four bytes.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+/// The number of eight bytes.
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 

@@ -33,7 +33,7 @@ pub mod tree;
 pub mod wait;
 pub mod walk;
 
-mod elf;
+pub mod elf;
 
 mod recover;
 pub mod spin;

@@ -170,12 +170,16 @@ fn what_is_refused_is_refused_as_before() {
     std::fs::set_permissions(&unreadable, std::fs::Permissions::from_mode(0o600)).unwrap();
     let itself = stage.path("itself");
     symlink(&itself, &itself).unwrap();
+    // Whoever opened that would wait.
+    let pipe = stage.path("pipe");
+    assert!(Command::new("mkfifo").args(["-m", "755"]).arg(&pipe).status().unwrap().success());
     for function in FUNCTIONS {
         for program in [
             &folder,
             "/nowhere/program",
             unreadable.to_str().unwrap(),
             itself.to_str().unwrap(),
+            pipe.to_str().unwrap(),
             &format!("{folder}/no-program"),
             "",
         ] {

@@ -38,7 +38,7 @@ static void execute(char **arguments, char **environment, char **bad) {
   else if (is("execveat-folder"))
     execveat(open("/", O_PATH | O_CLOEXEC), program + 1, arguments, environment, 0);
   else if (is("fexecve"))
-    fexecve(open(program, O_RDONLY | O_CLOEXEC), arguments, environment);
+    fexecve(open(program, O_RDONLY | O_NONBLOCK | O_CLOEXEC), arguments, environment);
   else if (is("execv"))
     execv(program, arguments);
   else if (is("execvp"))

@@ -57,7 +57,7 @@ fn write_all(record: &Record, each: &[OutputPath], outputs: Vec<Output>, stores:
     if !record.quiet && record.modes.iter().any(|mode| Source::of(*mode) == Source::Allocs) {
         summary::unseen(&stores.decoded).into_iter().for_each(warn);
     }
-    if !record.quiet {
+    if !record.quiet && record.follow {
         summary::unfollowed(&stores.decoded).into_iter().for_each(warn);
     }
     let processes = summary::processes(&stores.decoded);

@@ -27,6 +27,8 @@ pub enum Program {
 /// Strings, one after the other, and a null pointer.
 pub type Strings = *const *const c_char;
 
+/// Whatever is executed, nothing is waited for: it may be a pipe.
+const READ: usize = File::READ_AT_ONCE;
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
 /// As the dynamic loader separates them.
 const SEPARATORS: &[u8] = b": ";
@@ -101,8 +103,8 @@ fn note(reason: Unfollowed, by: u32) {
 
 fn open(program: Program) -> Option<File> {
     match program {
-        Program::Path(path) => File::open_of_host(File::HERE, path, File::READ).ok(),
-        Program::From(directory, path) if !is_empty(path) => File::open_of_host(directory, path, File::READ).ok(),
+        Program::Path(path) => File::open_of_host(File::HERE, path, READ).ok(),
+        Program::From(directory, path) if !is_empty(path) => File::open_of_host(directory, path, READ).ok(),
         Program::From(file, _) => {
             let mut path = Path::new();
             path.push(b"/proc/self/fd/")?.push_number(file.cast_unsigned())?;
@@ -124,7 +126,7 @@ fn search(name: &CStr) -> Option<File> {
     const USUAL: &[u8] = b"/bin:/usr/bin";
     const ANY_MAY_EXECUTE: u32 = 0o111;
     if name.to_bytes().contains(&b'/') {
-        return File::open_of_host(File::HERE, name.as_ptr(), File::READ).ok();
+        return File::open_of_host(File::HERE, name.as_ptr(), READ).ok();
     }
     // SAFETY: the host's own environment.
     let folders = unsafe { variable(own_environment(), b"PATH=") }.map_or(USUAL, |(_, folders)| folders);
@@ -173,7 +175,7 @@ impl Path {
     }
 
     fn open(&self) -> Option<File> {
-        File::open(self.bytes(), File::READ).ok()
+        File::open(self.bytes(), READ).ok()
     }
 }
 

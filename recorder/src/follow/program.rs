@@ -1,5 +1,7 @@
 //! What a program is that is about to be executed, told as the kernel and the dynamic loader will see it.
 
+use super::READ;
+use capture::elf::{u16_at, u32_at, u64_at};
 use capture::syscall::File;
 use layout::Unfollowed;
 
@@ -35,7 +37,7 @@ pub(super) fn examine(mut file: File) -> Result<(), Unfollowed> {
             return Elf { file, start, length }.examine();
         }
         let Some(interpreter) = interpreter(&mut start) else { return Ok(()) };
-        let Ok(next) = File::open(interpreter, File::READ) else { return Ok(()) };
+        let Ok(next) = File::open(interpreter, READ) else { return Ok(()) };
         file = next;
     }
     Ok(())
@@ -125,7 +127,7 @@ impl Elf {
             return Ok(());
         }
         // It belongs to whom the process acts for.
-        let Ok(own) = File::open(b"/proc/self\0", File::READ).and_then(|process| process.status()) else {
+        let Ok(own) = File::open(b"/proc/self\0", READ).and_then(|process| process.status()) else {
             return Ok(());
         };
         let as_user = status.mode & SET_USER != 0 && status.user != own.user;
@@ -140,7 +142,7 @@ impl Elf {
         let Some(path) = self.read::<LONGEST>(offset) else { return Ok(()) };
         let path = path.iter().position(|byte| *byte == 0).and_then(|end| path.get(..=end)).unwrap_or_default();
         // Without it the kernel executes nothing.
-        File::open(path, File::READ).map_or(Ok(()), |file| loader(&file))
+        File::open(path, READ).map_or(Ok(()), |file| loader(&file))
     }
 }
 
@@ -161,18 +163,6 @@ fn loader(file: &File) -> Result<(), Unfollowed> {
     Err(Unfollowed::Library)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,7 +170,7 @@ mod tests {
     use std::path::Path;
 
     fn examined(path: &Path) -> Result<(), Unfollowed> {
-        examine(File::open(&[path.as_os_str().as_bytes(), b"\0"].concat(), File::READ).unwrap())
+        examine(File::open(&[path.as_os_str().as_bytes(), b"\0"].concat(), READ).unwrap())
     }
 
     /// An executable's headers, and the path of its loader.
