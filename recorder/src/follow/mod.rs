@@ -68,12 +68,8 @@ pub unsafe fn execute(program: Program, environment: Strings, call: impl FnOnce(
     let entry = unsafe { Entry::find(environment) }?;
     let reason = entry.examine(program).err()?;
     note(reason, 1);
-    let result = match reason {
-        // It does not hurt them, and they may execute others.
-        Unfollowed::Static | Unfollowed::Privileged => call(environment),
-        // SAFETY: found there.
-        _ => unsafe { entry.without(environment, call) },
-    };
+    // SAFETY: found there.
+    let result = if stays(reason) { call(environment) } else { unsafe { entry.without(environment, call) } };
     if result != 0 {
         note(reason, 1_u32.wrapping_neg());
     }
@@ -88,10 +84,15 @@ pub fn shell() {
     let Some(entry) = (unsafe { Entry::find(environment) }) else { return };
     let Err(reason) = entry.examine(Program::Path(c"/bin/sh".as_ptr())) else { return };
     note(reason, 1);
-    if !matches!(reason, Unfollowed::Static | Unfollowed::Privileged) {
+    if !stays(reason) {
         // SAFETY: the text is the host's to write, and gets shorter.
         unsafe { entry.take_out() };
     }
+}
+
+/// Whether the library is left in the environment: it does not hurt them, and they may execute others.
+fn stays(reason: Unfollowed) -> bool {
+    matches!(reason, Unfollowed::Static | Unfollowed::Privileged)
 }
 
 /// Counts a program that is not followed, or takes that back.
