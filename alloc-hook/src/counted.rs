@@ -21,6 +21,8 @@ pub(crate) enum Counted {
     Wholly,
     /// It is, and so much was given back that it is to be brought into the process's.
     AndShrank,
+    /// The call is. The live bytes are not: they are more than ever, which is to be noted first.
+    AtMost,
     /// It is not: there is more to do.
     NotYet,
     /// It is not, and is to be recorded.
@@ -66,30 +68,21 @@ macro_rules! count {
     };
 }
 
-/// `$bytes` more are live. As `capture::live::grow` and `grew`: what a program builds up comes to the second part each time. Goes to 9, the end, or to `grew`.
+/// `$bytes` more are live, as `capture::live::grow`. Goes to `grew` if they are to be brought in.
 macro_rules! grow {
     ($bytes:literal) => {
-        concat!(
-            "sub qword ptr [{record} + {below_max}], ",
-            $bytes,
-            "\n",
-            "jns 9f\n",
-            "mov {state}, qword ptr [{record} + {below_max}]\n",
-            "sub qword ptr [{record} + {below_max}], {state}\n",
-            "sub qword ptr [{record} + {max}], {state}\n",
-            "cmp qword ptr [{record} + {max}], {grain}\n",
-            "jl 9f\n",
-            "jmp {grew}",
-        )
+        concat!("sub qword ptr [{record} + {below_max}], ", $bytes, "\njs {grew}")
     };
 }
 
-/// As `capture::live::shrink`. Goes to `shrank`, or on.
+/// `size` bytes fewer are live, as `capture::live::shrink`. Goes to `at_most`, having done nothing; to `shrank`; or on.
 macro_rules! shrink {
     () => {
         concat!(
-            "add qword ptr [{record} + {below_max}], {size}\n",
             "cmp qword ptr [{record} + {below_max}], {grain}\n",
+            "jl {at_most}\n",
+            "add qword ptr [{record} + {below_max}], {size}\n",
+            "cmp qword ptr [{record} + {below_max}], 2 * {grain}\n",
             "jge {shrank}",
         )
     };
@@ -125,7 +118,6 @@ macro_rules! instructions {
                 calls = const Thread::called_at($function as usize) + offset_of!(Called, calls),
                 bytes = const Thread::called_at($function as usize) + offset_of!(Called, bytes),
                 below_max = const offset_of!(Thread, live_bytes_below_max),
-                grain = const GRAIN,
                 $($operands)*
                 options(nostack),
             )
@@ -180,9 +172,11 @@ macro_rules! freed {
             slow: Counted::NotYet,
             [$($line,)*],
             recording = const offsets::RECORDING,
+            grain = const GRAIN,
             address = in(reg) $address,
             place = out(reg) _,
             there = label { return $there },
+            at_most = label { return Counted::AtMost },
             shrank = label { return Counted::AndShrank },
             last_address = const offsets::LAST_ADDRESS,
             factor = const fast::PLACE,
@@ -204,23 +198,17 @@ pub(crate) fn allocated<const FUNCTION: u8>(address: *mut u8, size: usize) -> Co
         [
             "test {address}, {address}",
             "je {slow}",
-            armed!("{counting}", "7f"),
-            count!(),
-            grow!("{size}"),
-            "7:",
             armed!("{recording}", "{slow}"),
             unless_due!(),
             count!(),
             grow!("{size}"),
         ],
-        counting = const offsets::COUNTING,
         recording = const offsets::RECORDING,
         address = in(reg) address,
         left = out(reg) _,
         due = label { return Counted::IsDue },
-        grew = label { fast::grew() },
+        grew = label { fast::bring_in() },
         countdown = const offsets::COUNTDOWN,
-        max = const offset_of!(Thread, live_bytes_max),
     );
     Counted::Wholly
 }
@@ -234,8 +222,7 @@ pub(crate) fn allocated_due<const FUNCTION: u8>(size: usize) -> bool {
         slow: false,
         [armed!("{recording}", "{slow}"), count!(), grow!("{size}"),],
         recording = const offsets::RECORDING,
-        grew = label { fast::grew() },
-        max = const offset_of!(Thread, live_bytes_max),
+        grew = label { fast::bring_in() },
     );
     true
 }
@@ -250,28 +237,27 @@ pub(crate) fn reallocated(before: *mut u8, old: usize, address: *mut u8, size: u
         [
             "test {address}, {address}",
             "je {slow}",
-            unless_counting!(),
+            armed!("{recording}", "{slow}"),
             "cmp {before}, qword ptr [{state} + {last_address}]",
             "je {slow}",
+            // Fewer: they may have been more than ever.
+            "cmp {size}, {old}",
+            "jb {slow}",
             unless_due!(),
-            "6:",
             count!(),
-            // Or fewer; far enough below their most, they are brought in when the next block is given back.
             "mov {left}, {size}",
             "sub {left}, {old}",
             grow!("{left}"),
         ],
-        counting = const offsets::COUNTING,
         recording = const offsets::RECORDING,
         before = in(reg) before,
         old = in(reg) old,
         address = in(reg) address,
         left = out(reg) _,
         due = label { return Counted::IsDue },
-        grew = label { fast::grew() },
+        grew = label { fast::bring_in() },
         countdown = const offsets::COUNTDOWN,
         last_address = const offsets::LAST_ADDRESS,
-        max = const offset_of!(Thread, live_bytes_max),
     );
     Counted::Wholly
 }

@@ -34,11 +34,11 @@ const STEP: u64 = 128;
 
 const _: () = assert!((FOLLOWED_CHUNKS | FOLLOWED | LAST_CHUNKS | LAST | FOLLOWED_SIZES) & !Armed::BITS == 0);
 
-/// The arrangement in force behind Rust's door: nothing is recorded there, and calls need only be counted.
-static COUNTING: AtomicU64 = AtomicU64::new(NONE);
-
-/// The same: some allocations are recorded or all, and other calls need only be counted.
+/// The arrangement in force behind Rust's door: some allocations are recorded, all or none, and other calls need only be counted.
 static RECORDING: AtomicU64 = AtomicU64::new(NONE);
+
+/// The same for what is given back, where none is recorded nor followed.
+static COUNTING: AtomicU64 = AtomicU64::new(NONE);
 
 /// Numbers given out.
 static NEWEST: AtomicU64 = AtomicU64::new(NONE);
@@ -56,8 +56,12 @@ pub(crate) fn rearrange() {
     COUNTING.store(number, Ordering::SeqCst);
     RECORDING.store(number, Ordering::SeqCst);
     disarm_all();
-    if let Some(arranged) = arranged_in_rust() {
-        let _ = arranged.compare_exchange(number, number ^ NONE, Ordering::SeqCst, Ordering::Relaxed);
+    // Behind Rust's door.
+    if !record::any_marked() && region::header().is_some() {
+        let _ = RECORDING.compare_exchange(number, number ^ NONE, Ordering::SeqCst, Ordering::Relaxed);
+        if record::interval() == 0 && !record::follows_frees() {
+            let _ = COUNTING.compare_exchange(number, number ^ NONE, Ordering::SeqCst, Ordering::Relaxed);
+        }
     }
     if let Some(bits) = arrangement() {
         let _ = ARRANGEMENT.compare_exchange(number, number ^ NONE | bits, Ordering::SeqCst, Ordering::Relaxed);
@@ -86,16 +90,6 @@ fn arrangement() -> Option<u64> {
     }
 }
 
-/// What can be arranged behind Rust's door.
-fn arranged_in_rust() -> Option<&'static AtomicU64> {
-    match record::interval() {
-        _ if record::any_marked() || region::header().is_none() => None,
-        0 if record::follows_frees() => None,
-        0 => Some(&COUNTING),
-        _ => Some(&RECORDING),
-    }
-}
-
 /// After a call that went the whole way: the thread's next ones need not, if that can be arranged.
 #[inline(always)]
 pub(crate) fn arm(thread: &ThreadState) {
@@ -104,13 +98,14 @@ pub(crate) fn arm(thread: &ThreadState) {
     }
 }
 
-/// After a call through Rust's door that went the whole way: the thread's next ones need only be counted, if that can be arranged.
+/// The same after a call through Rust's door.
 #[inline(always)]
-pub(crate) fn arm_counting(thread: &ThreadState) {
+pub(crate) fn arm_behind_rust(thread: &ThreadState) {
+    if !thread.recording.is_armed() && is_some(&RECORDING) {
+        arm_slow(thread, &thread.recording, &RECORDING);
+    }
     if !thread.counting.is_armed() && is_some(&COUNTING) {
         arm_slow(thread, &thread.counting, &COUNTING);
-    } else if !thread.recording.is_armed() && is_some(&RECORDING) {
-        arm_slow(thread, &thread.recording, &RECORDING);
     }
 }
 
@@ -158,23 +153,23 @@ fn count_down(thread: &ThreadState, interval: u64) {
     thread.countdown.store(countdown, Ordering::Relaxed);
 }
 
-/// The calling thread has more live bytes than before. For the entry points.
+/// The live bytes of the calling thread have changed so much that they are brought into the process's. For the entry points.
 #[cold]
-pub extern "C" fn grew() {
-    if let Current::Known(thread) = current()
-        && let Some(record) = thread.thread_record()
-    {
-        capture::live::grew(record);
-    }
-}
-
-/// The calling thread has given so many bytes back that they are brought into the process's. For the entry points.
-#[cold]
-pub extern "C" fn shrank() {
+pub extern "C" fn bring_in() {
     if let Current::Known(thread) = current()
         && let Some(record) = thread.thread_record()
     {
         capture::live::bring_in(record);
+    }
+}
+
+/// The calling thread, which counts live bytes, has so many less. For the entry points.
+#[cold]
+pub extern "C" fn shrink(bytes: usize) {
+    if let Current::Known(thread) = current()
+        && let Some(record) = thread.thread_record()
+    {
+        capture::live::shrink(record, bytes as u64);
     }
 }
 

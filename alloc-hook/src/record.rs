@@ -398,7 +398,7 @@ fn freed_on(thread: &'static ThreadState, function: Function, address: *mut u8, 
 /// The thread's next calls of this door need only be counted, if that can be arranged.
 #[inline(always)]
 fn arm(thread: &ThreadState, function: Function) {
-    if function.is_rust() { fast::arm_counting(thread) } else { fast::arm(thread) }
+    if function.is_rust() { fast::arm_behind_rust(thread) } else { fast::arm(thread) }
 }
 
 /// A free by a thread that has no record, `ignored` if it is the recorder's own.

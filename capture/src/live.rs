@@ -1,15 +1,15 @@
 //! Live bytes of the process and their peak.
 //!
 //! Called from: allocation hooks. May: add to counters. Each thread adds to a counter of its own, and brings it into the process's when it has changed by [`GRAIN`]: so threads
-//! do not fight over a cache line. The peak of a process with one thread is exact; each further thread can hide at most [`GRAIN`] of it.
+//! do not fight over a cache line. Its most is looked at when something is given back, which is as early as it can have been passed. The peak of a process with one thread is exact; each further thread can hide at most [`GRAIN`] of it.
 
 use crate::clock;
 use crate::region;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use layout::{Live, Thread};
 
 /// Bytes by which a thread's live memory changes before the process's is brought up to date.
-pub const GRAIN: i64 = 32 << 10;
+pub const GRAIN: i64 = layout::LIVE_GRAIN;
 
 /// Says what the live bytes of this process are.
 pub fn set_kind(kind: Live) {
@@ -28,18 +28,6 @@ pub fn kind() -> Live {
 pub fn grow(record: &Thread, bytes: u64) {
     region::add_own(&record.live_bytes_below_max, bytes.wrapping_neg());
     if (record.live_bytes_below_max.load(Ordering::Relaxed) as i64) < 0 {
-        grew(record);
-    }
-}
-
-/// The calling thread, whose record this is, has more than it had since it brought them in last.
-#[inline(always)]
-pub fn grew(record: &Thread) {
-    // What a signal handler adds in between stays, and is more or less than the new most in its turn.
-    let below = record.live_bytes_below_max.load(Ordering::Relaxed);
-    region::add_own(&record.live_bytes_below_max, below.wrapping_neg());
-    region::add_own(&record.live_bytes_max, below.wrapping_neg());
-    if record.live_bytes_max.load(Ordering::Relaxed) as i64 >= GRAIN {
         bring_in(record);
     }
 }
@@ -47,8 +35,15 @@ pub fn grew(record: &Thread) {
 /// The calling thread, whose record this is, gave so many bytes back.
 #[inline(always)]
 pub fn shrink(record: &Thread, bytes: u64) {
+    // What a signal handler adds in between stays, and is more or less than the new most in its turn.
+    let above_most = GRAIN.wrapping_sub(record.live_bytes_below_max.load(Ordering::Relaxed) as i64);
+    if above_most > 0 {
+        region::add_own(&record.live_bytes_max, above_most as u64);
+        region::add_own(&record.live_bytes_below_max, above_most as u64);
+    }
     region::add_own(&record.live_bytes_below_max, bytes);
-    if record.live_bytes_below_max.load(Ordering::Relaxed) as i64 >= GRAIN {
+    let far = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed) as i64 >= 2 * GRAIN;
+    if far(&record.live_bytes_below_max) || above_most > 0 && far(&record.live_bytes_max) {
         bring_in(record);
     }
 }
@@ -74,10 +69,10 @@ pub fn bring_in(record: &Thread) {
     let most = record.live_bytes_max.load(Ordering::Relaxed);
     let below = record.live_bytes_below_max.load(Ordering::Relaxed);
     // What a signal handler that allocates in between adds is left.
-    region::add_own(&record.live_bytes_max, most.wrapping_neg());
-    region::add_own(&record.live_bytes_below_max, below.wrapping_neg());
+    region::add_own(&record.live_bytes_max, (GRAIN as u64).wrapping_sub(most));
+    region::add_own(&record.live_bytes_below_max, (GRAIN as u64).wrapping_sub(below));
     let before = header.live_bytes.fetch_add(most.wrapping_sub(below), Ordering::Relaxed);
-    raise(before.wrapping_add(most) as i64);
+    raise(before.wrapping_add(layout::most_live_bytes(most, below) as u64) as i64);
 }
 
 fn raise(live: i64) {

@@ -82,10 +82,10 @@ pub struct ThreadState {
     record: AtomicPtr<Thread>,
     /// Calls of the malloc family that may be counted in a few instructions (`alloc_hook::fast`).
     pub armed: Armed,
-    /// Calls through Rust's door that need only be counted.
-    pub counting: Armed,
-    /// The same while some allocations are recorded, or all.
+    /// Calls through Rust's door, of which some are recorded, all or none.
     pub recording: Armed,
+    /// The same of those that give blocks back, while none is recorded nor followed.
+    pub counting: Armed,
     /// Bytes until the next sampled allocation.
     pub countdown: AtomicU64,
     /// The thread's last allocation, if it was recorded: its address (1: none), values and objects. Freed before the next, it is temporary.
@@ -147,6 +147,8 @@ pub mod offsets {
     use super::ThreadState;
     use core::mem::offset_of;
 
+    /// The address of the thread's record ([`ThreadState::thread_record`]).
+    pub const RECORD: usize = offset_of!(ThreadState, record);
     /// See [`ThreadState::armed`].
     pub const ARMED: usize = offset_of!(ThreadState, armed);
     /// See [`ThreadState::counting`].

@@ -26,7 +26,7 @@ mod record;
 pub use frame::{AVMA_BITS, Frame, Lost, ModuleIndex, Pseudo, Root, State, Truncated, Unfollowed};
 pub use function::{FUNCTIONS, Function};
 pub use labels::{LabelText, Labels, MOST_LABEL_BYTES, text_length as label_text_length};
-pub use live::Live;
+pub use live::{LIVE_GRAIN, Live, most_live_bytes};
 pub use read::{BadStore, View};
 pub use record::{
     AllocValues, AllocValuesFields, Called, CalledFields, Chunk, ChunkKind, Field, Header, HeaderFields, Module,
@@ -37,7 +37,7 @@ pub use record::{
 /// First eight bytes of every store.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PROFRECS");
 /// Version of this layout; a reader refuses any other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Bytes of a chunk.
 pub const CHUNK: usize = 4096;
 /// Byte offset of the chunk directory.

@@ -1,6 +1,7 @@
 //! The records of the store, each defined once for its writer and its readers.
 
 use crate::function::{FUNCTIONS, Function};
+use crate::live::most_live_bytes;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Names a record: its byte offset in the store divided by 16. 0 names none.
@@ -216,9 +217,9 @@ record! {
         unsampled_cpu_ns: u64,
         /// Calls of each allocation function. What hooks add to most often, and the two fields that follow, lie in as few lines of the processor's cache as can be.
         functions: [CalledFields; FUNCTIONS],
-        /// Most live bytes that the thread had since it brought them into the header's last.
+        /// Most live bytes that the thread had since it brought them into the header's last, and [`crate::LIVE_GRAIN`]: as far as it has noted them ([`crate::most_live_bytes`]).
         live_bytes_max: u64,
-        /// How far below that they are. A signed number, like their difference, which is what the thread has not brought in yet.
+        /// How far below that they are. Less than [`crate::LIVE_GRAIN`] where they have passed the most since. A signed number, like their difference, which is what the thread has not brought in yet.
         live_bytes_below_max: u64,
         /// Reserved.
         reserved: [u64; 16],
@@ -248,6 +249,11 @@ impl ThreadFields {
     /// Live bytes that the thread has not brought into the header's yet.
     pub const fn live_bytes(&self) -> i64 {
         self.live_bytes_max.wrapping_sub(self.live_bytes_below_max) as i64
+    }
+
+    /// Most of these since it brought any in.
+    pub const fn most_live_bytes(&self) -> i64 {
+        most_live_bytes(self.live_bytes_max, self.live_bytes_below_max)
     }
 }
 

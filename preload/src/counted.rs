@@ -9,6 +9,9 @@
 //! # Safety
 //! As the library's. A thread's numbers are written by the thread alone, each by one instruction, so that a signal handler which allocates in between adds to what it finds.
 
+#[macro_use]
+mod live;
+
 use crate::Preload;
 use core::arch::naked_asm;
 use core::mem::offset_of;
@@ -61,23 +64,6 @@ macro_rules! load {
 macro_rules! unless_idle {
     () => {
         concat!("30:\n", "cmp byte ptr [rip + {near} + {idle}], 0\n", "je 3f\n", leave!())
-    };
-}
-
-/// The bytes that glibc gave to `$block`, into `rcx`, as `fast::chunk_bytes` computes them; goes to `$mapped` for a block of a mapping of its own.
-macro_rules! chunk_bytes {
-    ($block:literal, $mapped:literal) => {
-        concat!(
-            "mov rcx, qword ptr [",
-            $block,
-            " - 8]\n",
-            "test cl, 2\n",
-            "jne ",
-            $mapped,
-            "\n",
-            "and rcx, -8\n",
-            "sub rcx, 8\n"
-        )
     };
 }
 
@@ -160,141 +146,6 @@ macro_rules! count_free {
     };
 }
 
-/// Counts a call that asked for the bytes in `$size`, calls the next function, and adds the block's bytes to what is live.
-macro_rules! allocate_chunk {
-    ($size:literal, $wanted:literal) => {
-        concat!(
-            count!($size, $wanted),
-            "push rax\n",
-            ".cfi_adjust_cfa_offset 8\n",
-            "call qword ptr [rip + {near} + {next}]\n",
-            "pop rdx\n",
-            ".cfi_adjust_cfa_offset -8\n",
-            "test rax, rax\n",
-            "je 5f\n",
-            grown!($wanted),
-        )
-    };
-}
-
-/// Adds the bytes of the block at `rax` to what is live, by the record in `rdx`, and returns.
-macro_rules! grown {
-    ($wanted:literal) => {
-        concat!(
-            chunk_bytes!("rax", "6f"),
-            "7:\n",
-            grow!($wanted),
-            "6:\n",
-            "and rcx, -8\n",
-            "sub rcx, 16\n",
-            "jmp 7b\n",
-        )
-    };
-}
-
-/// The same by the block's bytes, in `rcx`, as `capture::live::grow`; at 5, it returns.
-macro_rules! grow {
-    ($wanted:literal) => {
-        concat!(
-            on!("sub", "rdx", "{live_below_max}", $wanted, "rcx"),
-            "js 8f\n",
-            "5:\n",
-            "ret\n",
-            // As `capture::live::grew`: what a program builds up comes here each time.
-            "8:\n",
-            load!("rcx", "rdx", "{live_below_max}", $wanted),
-            on!("sub", "rdx", "{live_below_max}", $wanted, "rcx"),
-            on!("sub", "rdx", "{live_max}", $wanted, "rcx"),
-            on!("cmp", "rdx", "{live_max}", $wanted, "{grain}"),
-            "jge 8f\n",
-            "ret\n",
-            "8:\n",
-            "push rax\n",
-            ".cfi_adjust_cfa_offset 8\n",
-            "call {grew}\n",
-            "pop rax\n",
-            ".cfi_adjust_cfa_offset -8\n",
-            "ret\n",
-        )
-    };
-}
-
-/// As [`allocate_chunk!`]; the block's allocator is asked for its bytes.
-macro_rules! allocate_sized {
-    ($size:literal, $wanted:literal) => {
-        concat!(
-            count!($size, $wanted),
-            "sub rsp, 24\n",
-            ".cfi_adjust_cfa_offset 24\n",
-            "mov qword ptr [rsp], rax\n",
-            "call qword ptr [rip + {near} + {next}]\n",
-            "mov qword ptr [rsp + 8], rax\n",
-            "test rax, rax\n",
-            "je 4f\n",
-            "mov rdi, rax\n",
-            "call qword ptr [rip + {near} + {size_of}]\n",
-            "4:\n",
-            "mov rcx, rax\n",
-            "mov rdx, qword ptr [rsp]\n",
-            "mov rax, qword ptr [rsp + 8]\n",
-            "add rsp, 24\n",
-            ".cfi_adjust_cfa_offset -24\n",
-            // No block, no bytes.
-            grow!($wanted),
-        )
-    };
-}
-
-/// Takes the bytes of the block at `rdi` off what is live, counts the call, and leaves.
-macro_rules! free_chunk {
-    ($wanted:literal) => {
-        concat!("test rdi, rdi\n", "je 3f\n", chunk_bytes!("rdi", "3f"), count_free!($wanted), shrink!($wanted),)
-    };
-}
-
-/// The same; the block's allocator is asked for its bytes.
-macro_rules! free_sized {
-    ($wanted:literal) => {
-        concat!(
-            "test rdi, rdi\n",
-            "je 3f\n",
-            count_free!($wanted),
-            "sub rsp, 24\n",
-            ".cfi_adjust_cfa_offset 24\n",
-            "mov qword ptr [rsp], rax\n",
-            "mov qword ptr [rsp + 8], rdi\n",
-            "call qword ptr [rip + {near} + {size_of}]\n",
-            "mov rcx, rax\n",
-            "mov rax, qword ptr [rsp]\n",
-            "mov rdi, qword ptr [rsp + 8]\n",
-            "add rsp, 24\n",
-            ".cfi_adjust_cfa_offset -24\n",
-            shrink!($wanted),
-        )
-    };
-}
-
-/// Takes the bytes in `rcx` off what is live, as `capture::live::shrink`, and leaves. The sum is computed twice: to load what was just stored takes longer.
-macro_rules! shrink {
-    ($wanted:literal) => {
-        concat!(
-            load!("rdx", "rax", "{live_below_max}", $wanted),
-            "add rdx, rcx\n",
-            on!("add", "rax", "{live_below_max}", $wanted, "rcx"),
-            "cmp rdx, {grain}\n",
-            "jge 8f\n",
-            leave!(),
-            "8:\n",
-            "push rdi\n",
-            ".cfi_adjust_cfa_offset 8\n",
-            "call {shrank}\n",
-            "pop rdi\n",
-            ".cfi_adjust_cfa_offset -8\n",
-            leave!(),
-        )
-    };
-}
-
 /// Leaves for the next function.
 macro_rules! leave {
     () => {
@@ -326,7 +177,7 @@ macro_rules! function {
             last = const fast::LAST,
             calls = const Thread::called_at($function as usize) + offset_of!(Called, calls),
             live_below_max = const LIVE_BELOW_MAX,
-            grain = const GRAIN,
+            bring_in = sym fast::bring_in,
             $($operands)*
         )
     };
@@ -341,10 +192,8 @@ macro_rules! allocation {
             $body,
             [concat!(".hidden ", $own), concat!(".globl ", $own), concat!($own, ":"), $($line,)*],
             [$($entry),*],
-            grew = sym fast::grew,
             countdown = const offsets::COUNTDOWN,
             bytes = const Thread::called_at($function as usize) + offset_of!(Called, bytes),
-            live_max = const LIVE_MAX,
             $($operands)*
         )
     };
@@ -500,8 +349,13 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
             ".cfi_adjust_cfa_offset -24",
             "test rax, rax",
             "je 5f",
-            "add qword ptr [rdx + {live_below_max}], rcx",
-            grown!("0"),
+            "mov r8, rcx",
+            grown!("0", "sub rcx, r8\n", "jl 4f\n"),
+            "4:",
+            "neg rcx",
+            "mov rdi, rcx",
+            call!("{shrink}", "rax"),
+            "ret",
             unless_followed!("20", "22b"),
             "9:",
             if_wanted!("{last_chunks}", "9f"),
@@ -516,6 +370,7 @@ pub unsafe extern "C" fn realloc(address: *mut u8, size: usize) -> *mut u8 {
         ],
         ["mov rdx, rsp", "mov rcx, rbp"],
         address = const !(Armed::BITS as i64),
+        shrink = sym fast::shrink,
     )
 }
 
@@ -570,7 +425,8 @@ pub unsafe extern "C" fn free(address: *mut u8) {
         [],
         followed_sizes = const fast::FOLLOWED_SIZES,
         size_of = const USABLE_SIZE,
-        shrank = sym fast::shrank,
+        live_max = const LIVE_MAX,
+        grain = const GRAIN,
     )
 }
 

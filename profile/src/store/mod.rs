@@ -222,7 +222,7 @@ fn live(view: &View<'_>, header: &HeaderFields) -> Option<LiveMemory> {
     let threads: Vec<ThreadFields> = view.records().map(|(_, _, thread)| thread).collect();
     let bytes = threads.iter().fold(brought_in, |sum, thread| sum.wrapping_add(thread.live_bytes()));
     // What a thread came to since it brought its own in last.
-    let most = threads.iter().map(|thread| thread.live_bytes_max as i64).max().unwrap_or(0).max(0);
+    let most = threads.iter().map(ThreadFields::most_live_bytes).max().unwrap_or(0).max(0);
     let since = brought_in.saturating_add(most).max(bytes);
     let known = header.peak_live_bytes as i64;
     let peaked = if since > known { header.last_monotonic_ns } else { 0 }.max(header.peak_monotonic_ns);
