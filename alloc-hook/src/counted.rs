@@ -108,7 +108,6 @@ macro_rules! instructions {
             asm!(
                 begin!(),
                 $($line,)*
-                "9:",
                 slow = label { return $slow },
                 state = out(reg) _,
                 record = out(reg) _,

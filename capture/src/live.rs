@@ -1,7 +1,7 @@
 //! Live bytes of the process and their peak.
 //!
 //! Called from: allocation hooks. May: add to counters. Each thread adds to a counter of its own, and brings it into the process's when it has changed by [`GRAIN`]: so threads
-//! do not fight over a cache line. Its most is looked at when something is given back, which is as early as it can have been passed. The peak of a process with one thread is exact; each further thread can hide at most [`GRAIN`] of it.
+//! do not fight over a cache line. Its most is looked at when something is given back, which is as early as it can have been passed. The peak of a process with one thread is exact; each further thread can hide at most twice [`GRAIN`] of it.
 
 use crate::clock;
 use crate::region;

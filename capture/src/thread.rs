@@ -147,8 +147,6 @@ pub mod offsets {
     use super::ThreadState;
     use core::mem::offset_of;
 
-    /// The address of the thread's record ([`ThreadState::thread_record`]).
-    pub const RECORD: usize = offset_of!(ThreadState, record);
     /// See [`ThreadState::armed`].
     pub const ARMED: usize = offset_of!(ThreadState, armed);
     /// See [`ThreadState::counting`].

@@ -2,7 +2,7 @@
 
 /// Bytes by which the live memory of a thread changes before it is brought into the process's. Both of the thread's numbers have so many more, so that one instruction and the sign of its result
 /// tell that this is passed.
-pub const LIVE_GRAIN: i64 = 32 << 10;
+pub const LIVE_GRAIN: i64 = 16 << 10;
 
 /// Most live bytes of a thread since it brought them in, by its two numbers: what it has now, if that is more than it noted.
 pub const fn most_live_bytes(max: u64, below_max: u64) -> i64 {

@@ -361,7 +361,7 @@ fn a_hook_that_knows_everything_calls_the_next_allocator_and_locks_a_shard_at_mo
             ("alloc-hook/src/live.rs count", "a sampled allocation, for the table of intervals"),
             ("capture/src/region.rs add_pair", "a block that another thread allocated"),
             ("capture/src/stacks.rs", "a stack of the recorder's, where the thread's own is another"),
-            ("capture/src/live.rs bring_in", "live memory changed by 32 KiB"),
+            ("capture/src/live.rs bring_in", "live memory changed by 16 KiB"),
             ("capture/src/live.rs raise", "the peak of live memory"),
             ("capture/src/live.rs change_unregistered", "a thread without a record"),
             ("capture/src/region.rs lose", "what is lost is counted for the process"),
