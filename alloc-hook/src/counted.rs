@@ -19,10 +19,8 @@ pub(crate) const ALLOC_ZEROED: u8 = Function::RustAllocZeroed as u8;
 pub(crate) enum Counted {
     /// It is.
     Wholly,
-    /// It is, and so much was given back that it is to be brought into the process's.
-    AndShrank,
-    /// The call is. The live bytes are not: they are more than ever, which is to be noted first.
-    AtMost,
+    /// It is; its bytes are still to be taken off what is live, by more than an addition.
+    ButBytes,
     /// It is not: there is more to do.
     NotYet,
     /// It is not, and is to be recorded.
@@ -75,15 +73,17 @@ macro_rules! grow {
     };
 }
 
-/// `size` bytes fewer are live, as `capture::live::shrink`. Goes to `at_most`, having done nothing; to `shrank`; or on.
+/// `size` bytes fewer are live. Goes to `shrinks`, having done nothing, if `capture::live::shrink` does more than add; `state` is spent.
 macro_rules! shrink {
     () => {
         concat!(
-            "cmp qword ptr [{record} + {below_max}], {grain}\n",
-            "jl {at_most}\n",
-            "add qword ptr [{record} + {below_max}], {size}\n",
-            "cmp qword ptr [{record} + {below_max}], 2 * {grain}\n",
-            "jge {shrank}",
+            "mov {state}, qword ptr [{record} + {below_max}]\n",
+            "sub {state}, {grain}\n",
+            "jl {shrinks}\n",
+            "add {state}, {size}\n",
+            "cmp {state}, {grain}\n",
+            "jge {shrinks}\n",
+            "add qword ptr [{record} + {below_max}], {size}",
         )
     };
 }
@@ -175,8 +175,7 @@ macro_rules! freed {
             address = in(reg) $address,
             place = out(reg) _,
             there = label { return $there },
-            at_most = label { return Counted::AtMost },
-            shrank = label { return Counted::AndShrank },
+            shrinks = label { return Counted::ButBytes },
             last_address = const offsets::LAST_ADDRESS,
             factor = const fast::PLACE,
             shift = const $shift,

@@ -76,8 +76,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for RecordingAllocator<A> {
         unsafe {
             match counted::freed(address, size) {
                 Counted::Wholly => self.0.dealloc(address, layout),
-                Counted::AndShrank => dealloc_shrunk(address, size, align, &self.0),
-                Counted::AtMost => dealloc_at_most(address, size, align, &self.0),
+                Counted::ButBytes => dealloc_counted(address, size, align, &self.0),
                 Counted::BesideOthers => dealloc_beside_others(address, size, align, &self.0),
                 Counted::NotYet | Counted::IsDue => dealloc_whole(address, size, align, &self.0),
             }
@@ -153,16 +152,9 @@ fn realloc_recorded(before: &Freed, address: *mut u8, size: usize, from: Caller)
 // What is seldom done with a block that is given back: all of it, so that nothing need be kept where it is called, and in the order in which the arguments came.
 
 #[inline(never)]
-unsafe fn dealloc_shrunk<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
-    fast::bring_in();
-    // SAFETY: as the caller promises; these are a layout's.
-    unsafe { allocator.dealloc(address, Layout::from_size_align_unchecked(size, align)) };
-}
-
-#[inline(never)]
-unsafe fn dealloc_at_most<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
+unsafe fn dealloc_counted<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
     fast::shrink(size);
-    // SAFETY: as above.
+    // SAFETY: as the caller promises; these are a layout's.
     unsafe { allocator.dealloc(address, Layout::from_size_align_unchecked(size, align)) };
 }
 
@@ -170,8 +162,7 @@ unsafe fn dealloc_at_most<A: GlobalAlloc>(address: *mut u8, size: usize, align: 
 unsafe fn dealloc_beside_others<A: GlobalAlloc>(address: *mut u8, size: usize, align: usize, allocator: &A) {
     match counted::freed_beside_others(address, size) {
         Counted::Wholly => {}
-        Counted::AndShrank => fast::bring_in(),
-        Counted::AtMost => fast::shrink(size),
+        Counted::ButBytes => fast::shrink(size),
         _ => freed(Function::RustDealloc, address, size),
     }
     // SAFETY: as above.
