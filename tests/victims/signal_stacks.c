@@ -69,11 +69,16 @@ static void sets(char *at) {
   is_told(at, 0, "its own");
 }
 
+/* One stack holds the frames of one handler at a time. */
+static pthread_mutex_t on_shared = PTHREAD_MUTEX_INITIALIZER;
+
 static void *shares(void *argument) {
   is_told(0, SS_DISABLE, "a new thread has none");
   sets(shared);
   work(argument ? 60 : 20);
+  pthread_mutex_lock(&on_shared);
   raise(SIGFPE);
+  pthread_mutex_unlock(&on_shared);
   is_told(shared, 0, "its own, as before");
   return 0;
 }
