@@ -1,5 +1,7 @@
 //! CPU profiles tell how much, and where.
 
+#[path = "time/crowded.rs"]
+mod crowded;
 #[path = "time/guests.rs"]
 mod guests;
 #[path = "time/sessions.rs"]

@@ -308,6 +308,11 @@ impl Watch {
         // Who ended meanwhile was not looked at any more.
         self.take_ends();
         for (tid, watched) in self.threads.iter_mut().filter(|(_, watched)| !watched.ended) {
+            if watched.owed.off_cpu != 0 {
+                // A wait that was under way at the last look may be over.
+                let waited = watched.task.waited(&mut self.entering.descriptors);
+                watched.owed.pass(0, 0, waited, false, false);
+            }
             watched.settle(*tid, &mut self.entering);
         }
     }
@@ -406,7 +411,7 @@ impl Watched {
         let status = self.task.status(&mut entering.descriptors);
         let runs = status == Status::Running;
         let waited = self.task.waited(&mut entering.descriptors);
-        self.owed.add(Parts::of(elapsed, ran, waited, runs, before.is_none()));
+        self.owed.pass(elapsed, ran, waited, runs, before.is_none());
         if running.is_none() {
             // Nobody wants it, and who does from some time on has no part in what was before.
             self.owed.take_running();
@@ -422,10 +427,10 @@ impl Watched {
             Status::Hidden => entering.enter_without_stack(self.record, Truncated::StackUnreadable, State::OffCpu),
         };
         if let Some(node) = self.blocked {
-            entering.add(self.record, tid, node, 1, std::mem::take(&mut self.owed.off_cpu));
+            entering.add(self.record, tid, node, 1, self.owed.take_off_cpu());
         } else if let Some(node) = before {
             // Where it blocked before it ran.
-            entering.add(self.record, tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
+            entering.add(self.record, tid, node, 0, self.owed.take_off_cpu());
         }
         if let Some(when) = running {
             let when = if runs && self.is_left_alone(state, now) { When::Now } else { when };
@@ -444,9 +449,9 @@ impl Watched {
 
     /// Asks the thread where its time on a processor went, and what it waited for one.
     fn ask(&mut self, tid: u32, state: Option<&'static ThreadState>, runs: bool, when: When) {
-        let (on_cpu, runnable) = self.owed.take_running();
+        let asked = self.owed.take_running();
         let is_given = match state {
-            Some(state) => asking::ask_for(tid, state, (on_cpu, runnable), runs, when),
+            Some(state) => asking::ask_for(tid, state, asked, runs, when),
             None => {
                 // The signal registers the thread, and the next one counts.
                 if runs {
@@ -456,7 +461,7 @@ impl Watched {
             }
         };
         if !is_given {
-            self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
+            self.owed.add_running(asked);
         }
     }
 
@@ -486,20 +491,18 @@ impl Watched {
         let elapsed = self.elapsed(end.ended_ns);
         let before = self.blocked.take();
         let ran_before = before.is_none();
-        self.owed.add(Parts::of(elapsed, end.cpu_ns.saturating_sub(self.cpu_ns), None, ran_before, ran_before));
+        self.owed.pass(elapsed, end.cpu_ns.saturating_sub(self.cpu_ns), None, ran_before, ran_before);
         if let Some(node) = before {
-            entering.add(self.record, end.tid, node, 0, std::mem::take(&mut self.owed.off_cpu));
+            entering.add(self.record, end.tid, node, 0, self.owed.take_off_cpu());
         }
-        let (on_cpu, runnable) = end.asked_ns;
-        self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
+        self.owed.add_running(end.asked_ns);
         self.settle(end.tid, entering);
     }
 
     /// It is not there any more, and did not tell its end.
     fn vanish(&mut self, tid: u32, entering: &mut Entering) {
         if let Some(state) = self.known.filter(|state| state.tid() == tid && state.is_guest()) {
-            let (on_cpu, runnable) = account::take(state);
-            self.owed.add(Parts { on_cpu, runnable, off_cpu: 0 });
+            self.owed.add_running(account::take(state));
             asking::forget(state);
         }
         self.settle(tid, entering);
@@ -520,7 +523,7 @@ impl Watched {
     /// Enters what is owed: time of a state in which nobody saw the thread.
     fn settle(&mut self, tid: u32, entering: &mut Entering) {
         entering.recording.labels = RecordId::NONE;
-        let Parts { on_cpu, runnable, off_cpu } = std::mem::take(&mut self.owed);
+        let ((on_cpu, runnable), off_cpu) = (self.owed.take_running(), self.owed.take_off_cpu());
         for (state, time) in [(State::OnCpu, on_cpu), (State::Runnable, runnable), (State::OffCpu, off_cpu)] {
             entering.without_stack(self.record, tid, Truncated::BetweenLooks, state, time);
         }
