@@ -8,15 +8,17 @@
 //! Power: a bias of 5 % would be seen (nine times in ten) where a stack has some 17,000 samples over all seeds: at 4 KiB in every stack, at 64 KiB from 200 bytes and at 512 KiB from 1,000
 //! bytes on. Of smaller blocks a moment has too few samples: of 8 bytes at 512 KiB a bias of 45 % would be seen. There the sum of all stacks' `z` helps, since a bias would be theirs in common.
 //!
+//! It lies here because this package is optimised in tests: some hundred million allocations.
+//!
 //! # Safety
 //! No block has memory: the allocator behind the recorder hands out addresses, and nobody looks there.
 
-use alloc_hook::{RecordingAllocator, record};
 use capture::region::{self, Purpose};
 use capture::thread::{self, Current};
 use capture::{copy, modules, rules};
 use layout::modes;
 use profile::Profile;
+use profile_recorder_alloc_hook::{RecordingAllocator, record};
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -118,22 +120,20 @@ fn times(size: u64, interval: u64) -> u64 {
     (100 * interval / size).clamp(100, MOST) & !3
 }
 
-/// Everything that one seed allocates while an interval is in force; of each four blocks one is freed at once.
-fn allocate(way: Way, interval: u64) {
-    record::set_interval(interval);
+/// What a seed allocates while an interval is in force, by number of the stack: they take turns, each as often as it must to be done when the others are. Of each four blocks one is freed at once.
+fn turns(interval: u64) -> Vec<(usize, Fate)> {
     let most = SITES.iter().map(|(size, _)| times(*size, interval)).max().unwrap_or(0);
-    // The stacks take turns, each as often as it must to be done when the others are.
-    let mut done = [0; SITES.len()];
+    let (mut done, mut turns) = ([0; SITES.len()], Vec::new());
     for round in 1..=most {
-        for ((size, site), done) in SITES.iter().zip(&mut done) {
-            let due = times(*size, interval) * round / most;
+        for (site, done) in done.iter_mut().enumerate() {
+            let due = times(SITES[site].0, interval) * round / most;
             while *done < due {
                 *done += 1;
-                site(way, if *done % 4 == 0 { Fate::Freed } else { Fate::Kept });
+                turns.push((site, if *done % 4 == 0 { Fate::Freed } else { Fate::Kept }));
             }
         }
     }
-    record::set_interval(0);
+    turns
 }
 
 /// All that was allocated so far.
@@ -151,12 +151,17 @@ type Estimates = [f64; 4];
 /// Runs the seeds one after the other, each with these intervals in turn; estimates by size, one for each seed.
 fn estimates(turn: u64, way: Way, intervals: &[u64]) -> BTreeMap<u64, Vec<Estimates>> {
     let name = |seed: u64| format!("{turn} seed {seed}");
+    let turns: Vec<_> = intervals.iter().map(|interval| (*interval, turns(*interval))).collect();
     for seed in 0..SEEDS {
         let work = || {
             let Current::Known(state) = thread::current() else { panic!("the thread is registered") };
             // Any odd multiplier does: it only keeps neighbours from beginning alike.
             state.random.store((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15), Ordering::Relaxed);
-            intervals.iter().for_each(|interval| allocate(way, *interval));
+            for (interval, turns) in &turns {
+                record::set_interval(*interval);
+                turns.iter().for_each(|(site, fate)| SITES[*site].1(way, *fate));
+                record::set_interval(0);
+            }
             thread::retire_current();
         };
         std::thread::scope(|scope| {
