@@ -14,16 +14,13 @@
 
 use crate::lock::Lock;
 use crate::room;
+use capture::blocked::SYNCHRONOUS;
 use capture::{clock, syscall, thread};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
-
-/// Signals that an instruction of the thread itself raises; blocking them would turn a crash report into a silent kill.
-const SYNCHRONOUS: [libc::c_int; 7] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
 /// The thread's word, when it is the recorder's own (`capture::thread`).
 pub(crate) const IGNORED: usize = 1;
@@ -275,16 +272,8 @@ pub(crate) unsafe fn reset_in_child() {
 /// Signals by which the C library has every thread do something (`setuid`), and waits for it.
 const OF_THE_LIBRARY: u64 = 0b11 << 31;
 
-/// All signals but those, as the kernel's sets have them.
-const BLOCKED: u64 = {
-    let mut blocked = !OF_THE_LIBRARY;
-    let mut place = 0;
-    while place < SYNCHRONOUS.len() {
-        blocked &= !(1 << (SYNCHRONOUS[place] - 1));
-        place += 1;
-    }
-    blocked
-};
+/// All signals but those and what a thread raises itself: blocking that would turn a crash report into a silent kill.
+const BLOCKED: u64 = !(OF_THE_LIBRARY | SYNCHRONOUS | 1 << (libc::SIGABRT - 1));
 
 /// Signals blocked on the calling thread, until this is dropped there: a thread that it starts has them blocked from its first instruction on.
 struct Blocking {

@@ -1,4 +1,4 @@
-//! Programs that handle the recorder's signal themselves: each of their handlers is called as without the recorder.
+//! Programs that handle signals while they are recorded: each of their handlers is called as without the recorder, for the recorder's own signal too.
 
 use profile_recorder_tests::{output, programs, run, scratch, text};
 use std::process::Command;
@@ -72,4 +72,15 @@ fn a_signal_stack_is_what_the_program_said_and_ticks_leave_it_alone() {
     for way in ["shared", "released", "coroutines", "refused"] {
         assert_unchanged(&program, &[way], "done\n");
     }
+}
+
+/// Where a signal that an instruction raises is blocked the kernel ends the process: the recorder blocked them while it did what no handler may come between.
+#[test]
+fn a_program_that_steps_through_itself_or_answers_its_own_system_calls_goes_on() {
+    let directory = scratch();
+    let program = programs::compile_c("steps_itself", directory.path());
+    assert_unchanged(&program, &[], "done\n");
+    let said = text(&output(Command::new(&program).arg("calls")).stdout);
+    assert!(["done\n", "not supported\n"].contains(&said.as_str()), "{said}");
+    assert_unchanged(&program, &["calls"], &said);
 }

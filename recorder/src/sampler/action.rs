@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::{handler, timers};
-use capture::blocked::Blocked;
+use capture::blocked::{Blocked, SYNCHRONOUS};
 use capture::spin::{Held, Spin};
 use capture::stacks;
 use capture::{region, syscall};
@@ -20,9 +20,6 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering
 
 /// Signals of which one may become ours too, the last first: programs count from the other end. The very last one is valgrind's.
 const SPARE: core::ops::RangeInclusive<i32> = 34..=63;
-/// Signals that an instruction raises: where they are blocked, the kernel ends the process.
-const SYNCHRONOUS: [libc::c_int; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The one of [`SPARE`] that is ours; 0: none.
@@ -128,15 +125,13 @@ fn ask(signal: i32) -> Option<libc::sigaction> {
 
 /// Has the kernel call our handler for a signal, with these flags.
 fn take(signal: i32, flags: i32) -> bool {
-    // SAFETY: zeroed is a valid `sigaction`, which lives through the call; the handler has the type that SA_SIGINFO asks for.
+    // SAFETY: zeroed is a valid `sigaction`, which lives through the call; a set has at least eight bytes; the handler has the type that SA_SIGINFO asks for.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler::tick as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | flags;
-        libc::sigfillset(&mut action.sa_mask);
-        for signal in SYNCHRONOUS {
-            libc::sigdelset(&mut action.sa_mask, signal);
-        }
+        // The kernel's sets are the first 64 bits of the C library's.
+        (&raw mut action.sa_mask).cast::<u64>().write(!SYNCHRONOUS);
         real()(signal, &action, core::ptr::null_mut()) == 0
     }
 }
