@@ -91,6 +91,15 @@ fn perl_runs() {
     );
 }
 
+/// It runs the program's every instruction itself, the recorder's too, and complains on the program's standard error.
+#[test]
+fn valgrind_has_nothing_to_complain_of() {
+    let directory = scratch();
+    let program = programs::compile_c("chain", directory.path());
+    let program = program.to_str().unwrap();
+    assert_harmless(&["valgrind", "-q", "--error-exitcode=9", program, "allocs"], as_it_is);
+}
+
 #[test]
 fn a_wrapper_script_that_execs_the_real_program_is_followed() {
     let directory = scratch();
