@@ -214,6 +214,7 @@ const KERNEL_IN_TICK: Reasons = &[
     ("clock_ns", "CPU time and time"),
     ("process_cpu_ns", "the same of the process"),
     ("is_readable", "asks for a page before it is read"),
+    ("read_own", "the same where valgrind runs the program"),
     ("map", "memory of the tree's index"),
     ("unmap", "memory of the tree's index"),
     ("open", "the store's file for more blocks; the list of mappings for a new thread's stack"),

@@ -205,7 +205,7 @@ pub fn clock_ns(clock: i32) -> u64 {
 pub fn is_readable(address: u64) -> bool {
     // It would complain of the operation on the program's standard error.
     if is_in_valgrind() {
-        return copy_memory(address, &mut [0]) == Ok(1);
+        return read_own(address, &mut [0]) == Ok(1);
     }
     // SAFETY: the kernel checks the address itself, and an unknown operation never changes the mask.
     let result =
@@ -260,15 +260,7 @@ pub fn is_on_alternate_stack() -> bool {
 
 /// Copies memory of this process that may vanish meanwhile; returns how many bytes could be read, 0 if nothing is there. An error: the kernel refuses to copy.
 pub fn copy_memory(address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-    let local = [buffer.as_mut_ptr() as usize, buffer.len()];
-    let remote = [address as usize, buffer.len()];
-    // SAFETY: the kernel writes into `buffer` alone, and checks the remote address itself.
-    let mut result = check(unsafe {
-        syscall(
-            number::PROCESS_VM_READV,
-            [getpid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0],
-        )
-    });
+    let mut result = read_own(address, buffer);
     if result.is_err_and(|error| error != Errno::FAULT) {
         // Refused by a filter of system calls: the process's own memory file says the same.
         result = File::open(b"/proc/self/mem\0", File::READ).and_then(|file| file.read_at(buffer, address));
@@ -277,6 +269,19 @@ pub fn copy_memory(address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         Err(Errno::FAULT | Errno::IO) => Ok(0),
         result => result,
     }
+}
+
+/// The same by the one call that is made for it.
+fn read_own(address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let local = [buffer.as_mut_ptr() as usize, buffer.len()];
+    let remote = [address as usize, buffer.len()];
+    // SAFETY: the kernel writes into `buffer` alone, and checks the remote address itself.
+    check(unsafe {
+        syscall(
+            number::PROCESS_VM_READV,
+            [getpid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0],
+        )
+    })
 }
 
 /// Bits of memory protection and of mapping flags that [`map`] takes.
