@@ -1,6 +1,7 @@
-/* More threads than processors, of which most never block. Prints, in nanoseconds, how long those that spin were there, on a processor and waiting for one, as the kernel tells. */
+/* More threads than the processors that it keeps to, of which most never block. Prints, in nanoseconds, how long those that spin were there, on a processor and waiting for one, as the kernel tells. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
@@ -34,16 +35,22 @@ static void *naps(void *begun) {
   return 0;
 }
 
+enum { COUNT = 5 };
+
 int main(void) {
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  int count = processors < 16 ? 2 * processors + 1 : 33;
-  pthread_t threads[34];
-  long long begun[34];
-  for (int i = 0; i <= count; i++) {
+  cpu_set_t may, two;
+  CPU_ZERO(&two);
+  if (sched_getaffinity(0, sizeof may, &may)) return 2;
+  for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&two) < 2; i++)
+    if (CPU_ISSET(i, &may)) CPU_SET(i, &two);
+  if (sched_setaffinity(0, sizeof two, &two)) return 2;
+  pthread_t threads[COUNT + 1];
+  long long begun[COUNT + 1];
+  for (int i = 0; i <= COUNT; i++) {
     begun[i] = now();
     pthread_create(&threads[i], 0, i ? spins : naps, &begun[i]);
     pthread_setname_np(threads[i], i ? "spins" : "naps");
   }
-  for (int i = 0; i <= count; i++) pthread_join(threads[i], 0);
+  for (int i = 0; i <= COUNT; i++) pthread_join(threads[i], 0);
   printf("%lld %lld %lld\n", (long long)elapsed, (long long)ran, (long long)waited);
 }
