@@ -187,9 +187,10 @@ fn estimates(turn: u64, way: Way, intervals: &[u64]) -> BTreeMap<u64, Vec<Estima
     of_size
 }
 
-fn assert_unbiased(turn: u64, way: Way, intervals: &[u64]) {
+fn assert_unbiased(way: Way, intervals: &[u64]) {
+    let turn = set_up();
     let mut common = 0.0;
-    for (size, seeds) in estimates(turn, way, intervals) {
+    for (size, seeds) in estimates(*turn, way, intervals) {
         let truth: u64 = intervals.iter().map(|interval| times(size, *interval)).sum();
         let variance: f64 = intervals
             .iter()
@@ -229,34 +230,29 @@ fn assert_unbiased(turn: u64, way: Way, intervals: &[u64]) {
 
 #[test]
 fn estimates_at_4_kib_are_unbiased() {
-    let turn = set_up();
-    assert_unbiased(*turn, Way::New, &[4 * KIB]);
+    assert_unbiased(Way::New, &[4 * KIB]);
 }
 
 #[test]
 fn estimates_at_64_kib_are_unbiased() {
-    let turn = set_up();
-    assert_unbiased(*turn, Way::New, &[64 * KIB]);
+    assert_unbiased(Way::New, &[64 * KIB]);
 }
 
 #[test]
 fn estimates_at_512_kib_are_unbiased() {
-    let turn = set_up();
-    assert_unbiased(*turn, Way::New, &[512 * KIB]);
+    assert_unbiased(Way::New, &[512 * KIB]);
 }
 
 /// An allocation is weighed by the interval under which it was sampled.
 #[test]
 fn estimates_are_unbiased_though_the_interval_changes() {
-    let turn = set_up();
-    assert_unbiased(*turn, Way::New, &[16 * KIB, 512 * KIB, 4 * KIB]);
+    assert_unbiased(Way::New, &[16 * KIB, 512 * KIB, 4 * KIB]);
 }
 
 /// Reallocations between two samples are only counted as well.
 #[test]
 fn estimates_of_what_is_reallocated_are_unbiased() {
-    let turn = set_up();
-    assert_unbiased(*turn, Way::Moved, &[64 * KIB]);
+    assert_unbiased(Way::Moved, &[64 * KIB]);
 }
 
 /// What was allocated in between may have been a reallocation that was only counted.

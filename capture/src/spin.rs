@@ -1,6 +1,6 @@
 //! A lock for what is seldom done where the application's own calls arrive: refreshing the module list, building a table, changing a signal's action.
 //!
-//! Never taken in a signal handler, and never held across a call into the host. All signals are blocked wherever it is taken ([`Blocked`](crate::blocked::Blocked)): a handler of the host that left by a jump
+//! Never taken in a signal handler, and never held across a call into the host. All signals that can wait are blocked wherever it is taken ([`Blocked`](crate::blocked::Blocked)): a handler of the host that left by a jump
 //! would leave it taken. It spins, then yields; a waiter gives up after a while. Of a lock that is held in a process that forks, the child knows that its holder is not there: what was taken before the fork is free.
 
 use crate::region;

@@ -18,9 +18,10 @@ impl Parts {
         let on_cpu = ran.min(elapsed);
         let left = elapsed - on_cpu;
         self.on_cpu += on_cpu;
-        let of_before = waited.unwrap_or(0).min(self.foreseen);
-        self.foreseen -= of_before;
-        let told = waited.unwrap_or(0) - of_before;
+        let told = waited.unwrap_or(0);
+        let was_foreseen = told.min(self.foreseen);
+        self.foreseen -= was_foreseen;
+        let told = told - was_foreseen;
         // Who runs, and has had no time at all, has waited all the while. Where the kernel does not tell, whatever does not show a thread blocked is a wait.
         let waits = runs && (on_cpu == 0 || (waited.is_none() && ran_before));
         let all = if waits { told.max(left) } else { told };
